@@ -1,0 +1,1 @@
+"""Worked examples: a spec, a model with its recipe, a recorded log, each."""

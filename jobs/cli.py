@@ -1,0 +1,314 @@
+"""The command `tidegate`: what it reads, what it writes, and how it ends.
+
+Each command parses, checks what only a command line can get wrong, and calls one function that does
+the work; that is imported when it is needed, so that help is quick and works without Flink. Exit
+codes and error messages are those of `jobs.exits`.
+"""
+
+import shutil
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from jobs.exits import UsageError, told_plainly
+from jobs.progress import Work
+from schemas.spec import Spec
+
+_EXITS = (
+    "Exit codes: 0 done; 1 it ran and failed; 2 wrong command line, or outputs already there; "
+    "3 the spec, model, log or state is refused; 130 stopped."
+)
+_OUTPUTS = ("predictions", "rejects", "run.json")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    epilog=_EXITS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+simulate = typer.Typer(
+    no_args_is_help=True, rich_markup_mode="markdown", help="Make a recorded log of any size."
+)
+app.add_typer(simulate, name="simulate")
+
+SpecArgument = Annotated[
+    Path, typer.Argument(metavar="SPEC", help="The job spec, a TOML file.", show_default=False)
+]
+LogOption = Annotated[
+    Path,
+    typer.Option(
+        "--log",
+        metavar="PATH",
+        help="The recorded log: .jsonl, .jsonl.gz, .parquet, or a directory of them.",
+        show_default=False,
+    ),
+]
+OutOption = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Where predictions/, rejects/ and run.json go.",
+        show_default=False,
+    ),
+]
+OpenEndOption = Annotated[
+    bool,
+    typer.Option(
+        "--open-end",
+        help="The log is a slice: at its end, keep held events back (emit = on_watermark).",
+    ),
+]
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the outputs of an earlier run in DIR.")
+]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress and no closing lines; errors still.")
+]
+
+
+class PartitionerName(StrEnum):
+    """How producers choose a partition."""
+
+    MURMUR2 = "murmur2"
+    CRC32 = "crc32"
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        try:
+            typer.echo(f"tidegate {version('tidegate')}")
+        except PackageNotFoundError:
+            typer.echo("tidegate, not installed: run from its source tree")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    _version_asked: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """A recurrent model as a keyed Apache Flink operator.
+
+    One log and one spec give one answer: the same prediction records on Flink (`run`) and
+    in-process (`replay`), whatever the batches, the parallelism and the crashes on the way.
+    """
+
+
+@app.command(epilog=_EXITS)
+def check(
+    spec: SpecArgument,
+    log: Annotated[
+        Path | None,
+        typer.Option("--log", metavar="PATH", help="Read this log too, from end to end."),
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Check a job spec and its model, and show what the job would do.
+
+    Reads SPEC and the model it names; writes nothing. The model is loaded and run on probes: its
+    inputs and states, their types and shapes, and that its numbers do not change with the batch.
+
+    Example: `tidegate check examples/flights/flights.toml`
+    """
+    with told_plainly():
+        from jobs.check import show_log, show_spec
+        from schemas.spec import load_spec
+
+        loaded = load_spec(spec)
+        console = Console(quiet=quiet)
+        show_spec(loaded, console)
+        if log is not None:
+            show_log(loaded, log, console, quiet=quiet)
+
+
+@app.command(epilog=_EXITS)
+def run(
+    spec: SpecArgument,
+    log: LogOption,
+    out: OutOption,
+    parallelism: Annotated[
+        int, typer.Option(min=1, help="Subtasks of the scoring operator; at most the partitions.")
+    ] = 1,
+    open_end: OpenEndOption = False,
+    overwrite: OverwriteOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Score a recorded log with the Flink job, embedded in this process.
+
+    Reads SPEC, its model and the log; writes `predictions/` and `rejects/` (JSON Lines) and
+    `run.json` (digests, versions, counts) into DIR. Needs the extra `cluster` and Java 17.
+
+    Example: `tidegate run examples/flights/flights.toml --log examples/flights/week.jsonl.gz
+    --out out/flights`
+    """
+    with told_plainly():
+        loaded = _load(spec, log)
+        if parallelism > loaded.source.partitions:
+            raise UsageError(
+                f"--parallelism {parallelism} is more than the {loaded.source.partitions} "
+                "partitions of the source; subtasks beyond them would have nothing to do"
+            )
+        from jobs.run import run_log
+        from schemas.log import rows_in
+
+        _make_room(out, overwrite=overwrite)
+        with Work("scoring on Flink", rows_in(log), quiet=quiet) as work:
+            run_log(
+                spec, log, out, parallelism=parallelism, open_end=open_end, progress=work.advance
+            )
+        work.tell(f"predictions, rejects and run.json are in {out}")
+
+
+@app.command(epilog=_EXITS)
+def replay(
+    spec: SpecArgument,
+    log: LogOption,
+    out: OutOption,
+    batch_rows: Annotated[
+        int, typer.Option(min=1, help="Records of a partition taken at once; changes no record.")
+    ] = 16_384,
+    open_end: OpenEndOption = False,
+    overwrite: OverwriteOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Score a recorded log in this process, without Flink.
+
+    Reads and writes what `run` does, and gives the same records, byte for byte after sorting.
+
+    Example: `tidegate replay examples/flights/flights.toml --log examples/flights/week.jsonl.gz
+    --out out/replay`
+    """
+    with told_plainly():
+        loaded = _load(spec, log)
+        from replay.drive import replay_log
+        from schemas.log import rows_in
+
+        _make_room(out, overwrite=overwrite)
+        with Work("replaying", rows_in(log), quiet=quiet) as work:
+            replay_log(
+                loaded,
+                log,
+                out,
+                batch_rows=batch_rows,
+                open_end=open_end,
+                progress=work.advance,
+            )
+        work.tell(f"predictions, rejects and run.json are in {out}")
+
+
+@simulate.command("shipments", epilog=_EXITS)
+def simulate_shipments(
+    events: Annotated[int, typer.Option(min=1, help="Records, duplicates included.")],
+    keys: Annotated[int, typer.Option(min=1, help="Shipments.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="PATH", help="The log: .jsonl, .jsonl.gz or .parquet by its name."
+        ),
+    ],
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same log.")] = 0,
+    disorder: Annotated[
+        float, typer.Option(help="Share of events behind a later one of their own shipment.")
+    ] = 0.05,
+    late: Annotated[
+        float, typer.Option(help="Share of events behind the bound; part of the disorder.")
+    ] = 0.02,
+    duplicates: Annotated[float, typer.Option(help="Share of records sent again.")] = 0.01,
+    partitions: Annotated[int, typer.Option(min=1, help="Partitions of the topic.")] = 4,
+    partitioner: Annotated[
+        PartitionerName, typer.Option(help="How producers choose a partition.")
+    ] = PartitionerName.MURMUR2,
+    out_of_orderness_minutes: Annotated[
+        float, typer.Option(help="The bound that the spec sets; `late` means beyond it.")
+    ] = 60.0,
+    heartbeat_minutes: Annotated[
+        float, typer.Option(help="Time between heartbeats of each partition; 0: none.")
+    ] = 0.0,
+    quiet: QuietOption = False,
+) -> None:
+    """Simulate shipments: scans along lanes, late uploads, hot lanes, duplicates, deliveries.
+
+    Writes the log and its manifest to PATH, for `examples/shipments/shipments.toml`. The shares
+    are met exactly; 10M events need about a gigabyte of memory.
+
+    Example: `tidegate simulate shipments --events 200000 --keys 2000 --out out/shipments.jsonl`
+    """
+    with told_plainly():
+        from jobs.simulate import Settings, SettingsError, write_shipments
+
+        try:
+            settings = Settings(
+                events=events,
+                keys=keys,
+                seed=seed,
+                partitions=partitions,
+                partitioner=partitioner.value,
+                disorder=disorder,
+                late=late,
+                duplicates=duplicates,
+                out_of_orderness_ms=round(out_of_orderness_minutes * 60_000),
+                heartbeat_ms=round(heartbeat_minutes * 60_000) or None,
+            )
+            with Work("simulating", events, quiet=quiet) as work:
+                write_shipments(settings, out, work.advance)
+        except SettingsError as error:
+            raise UsageError(str(error)) from None
+        work.tell(f"the log is {out}")
+
+
+@app.command(epilog=_EXITS)
+def schemas(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where they are written.")],
+) -> None:
+    """Write the JSON Schemas of the job spec and of every record.
+
+    Editors use that of the spec to complete and check it; consumers use those of the records.
+
+    Example: `tidegate schemas --out schemas`
+    """
+    with told_plainly():
+        from schemas.generate import write_schemas
+
+        for path in write_schemas(out):
+            typer.echo(path)
+
+
+def _load(spec: Path, log: Path) -> Spec:
+    """Loads the spec and finds the log, before anything is written or removed."""
+    from schemas.log import log_files
+    from schemas.spec import load_spec
+
+    loaded = load_spec(spec)
+    log_files(log)
+    return loaded
+
+
+def _make_room(out: Path, *, overwrite: bool) -> None:
+    """Sees to it that no outputs of an earlier run lie where new ones go."""
+    there = [out / name for name in _OUTPUTS if (out / name).exists()]
+    if there and not overwrite:
+        raise UsageError(
+            f"{out} holds the outputs of an earlier run\n"
+            f"  found:  {', '.join(path.name for path in there)}\n"
+            "  needed: a directory without them\n"
+            "  remedy: name another --out, or add --overwrite to replace them"
+        )
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is a file; --out names a directory")
+    for path in there:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,270 @@
+"""State to bytes and back: what the engine checkpoints.
+
+Each key is one value: header, events, model state, then what varies in size. The events are the base and
+the kept ones; only the state after the first of them is stored, and the others are stepped again when a
+shard is restored, so the bytes hold each fact once. The shard itself is one more value, JSON: position,
+greatest event time, and everything the state was made under, so that a job under another spec is refused.
+
+Danger: bytes outlive the code that wrote them. Any change of layout raises `VERSION`.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from operators.policy import NEVER
+from operators.state import Rows, Shard
+
+VERSION = 1
+
+_HEADER = np.dtype(
+    [
+        ("version", "u1"),
+        ("finished", "u1"),
+        ("events", "<u4"),
+        ("held", "<u4"),
+        ("late_seen", "<u4"),
+        ("count", "<u8"),  # of the first event
+        ("first_time", "<i8"),
+        ("sequence", "<u8"),
+        ("epoch", "<i8"),
+        ("marker", "<i8"),
+    ]
+)
+_HELD = np.dtype(
+    [("offset", "<i8"), ("timestamp", "<i8"), ("key", "<i4"), ("value", "<i4")]
+)
+_NULL = 0xFFFFFFFF
+
+
+class StateRefused(ValueError):
+    """State that this job must not go on with: names what differs, both values, and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What decides the layout of a key's bytes.
+
+    Attributes:
+        raw_columns: numbers kept of each event.
+        state_bytes: bytes of a state row.
+        with_ids: whether events carry ids.
+    """
+
+    raw_columns: int
+    state_bytes: int
+    with_ids: bool
+
+    @property
+    def event(self) -> np.dtype[Any]:
+        """The dtype of one stored event."""
+        return np.dtype(
+            [("time", "<i8"), ("offset", "<i8"), ("raw", "<f8", (self.raw_columns,))]
+        )
+
+
+def encode_keys(shard: Shard, slots: Rows, horizon: int, layout: Layout) -> list[bytes]:
+    """Encodes what is kept of some keys, one bytes object each."""
+    keys, pool = shard.keys, shard.pool
+    rows, counts = pool.chains(keys.heads[slots], horizon)
+    ends = np.cumsum(counts)
+    begins = ends - counts
+    alive = counts > 0
+    first = rows[begins[alive]]
+    header = np.zeros(len(slots), _HEADER)
+    header["version"] = VERSION
+    header["finished"] = keys.finished[slots]
+    header["events"] = counts
+    header["held"] = keys.held[slots]
+    header["late_seen"] = keys.late_seen[slots]
+    header["count"][alive] = pool.counts[first]
+    header["first_time"][alive] = pool.first_times[first]
+    header["sequence"] = keys.sequences[slots]
+    header["epoch"] = keys.epochs[slots]
+    header["marker"] = keys.markers[slots]
+    events = np.zeros(len(rows), layout.event)
+    events["time"] = pool.times[rows]
+    events["offset"] = pool.offsets[rows]
+    events["raw"] = pool.raw[rows]
+    states = pool.state[first].tobytes()
+    heads, body = header.tobytes(), events.tobytes()
+    ids = _encode_ids(pool.ids[rows], pool.times[rows] >= horizon) if layout.with_ids else None
+    held = _encode_held(shard, slots)
+    head_size, event_size, state_size = _HEADER.itemsize, layout.event.itemsize, layout.state_bytes
+    out, state_at = [], 0
+    for i, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True)):
+        parts = [
+            heads[i * head_size : (i + 1) * head_size],
+            body[begin * event_size : end * event_size],
+        ]
+        if end > begin:
+            parts.append(states[state_at : state_at + state_size])
+            state_at += state_size
+        if ids is not None:
+            parts.extend(ids[begin:end])
+        if held:
+            parts.extend(held.get(i, ()))
+        out.append(b"".join(parts))
+    return out
+
+
+def _encode_ids(ids: NDArray[np.object_], kept: NDArray[np.bool_]) -> list[bytes]:
+    """Encodes ids as length and text; an id below the horizon is not needed any more."""
+    null = _NULL.to_bytes(4, "little")
+    texts = [
+        event_id.encode() if keep and event_id is not None else None
+        for event_id, keep in zip(ids.tolist(), kept.tolist(), strict=True)
+    ]
+    return [null if t is None else len(t).to_bytes(4, "little") + t for t in texts]
+
+
+def _encode_held(shard: Shard, slots: Rows) -> dict[int, list[bytes]]:
+    """Encodes held events, raw as they came: by index into `slots`, in (event time, offset) order."""
+    if not len(shard.held):
+        return {}
+    place = np.full(shard.keys.size, -1, np.int64)
+    place[slots] = np.arange(len(slots))
+    found: dict[int, list[tuple[int, int, bytes]]] = {}
+    for table, rows in shard.held.of(place >= 0):
+        for row in rows.tolist():
+            key, value = table.kafka_keys[row], table.values[row]
+            head = np.array(
+                [
+                    (
+                        table.offsets[row],
+                        table.timestamps[row],
+                        -1 if key is None else len(key),
+                        len(value),
+                    )
+                ],
+                _HELD,
+            )
+            record = head.tobytes() + (key or b"") + value
+            found.setdefault(int(place[table.slots[row]]), []).append(
+                (int(table.times[row]), int(table.offsets[row]), record)
+            )
+    return {i: [record for *_, record in sorted(records)] for i, records in found.items()}
+
+
+@dataclass(slots=True)
+class DecodedKeys:
+    """What `decode_keys` found.
+
+    Attributes:
+        header: one row a key.
+        events: stored events, key by key, oldest first.
+        states: state rows after the first event of each key that has one.
+        ids: event ids, one a stored event, or None.
+        held: key index, offset, timestamp, Kafka key and value of each held event.
+    """
+
+    header: NDArray[Any]
+    events: NDArray[Any]
+    states: NDArray[np.uint8]
+    ids: list[str | None] | None
+    held: list[tuple[int, int, int, bytes | None, bytes]]
+
+
+def decode_keys(names: list[str], values: list[bytes], layout: Layout) -> DecodedKeys:
+    """Decodes what `encode_keys` made.
+
+    Raises:
+        StateRefused: bytes of another version, or that do not fit the layout.
+    """
+    head_size, event_size = _HEADER.itemsize, layout.event.itemsize
+    for name, value in zip(names, values, strict=True):
+        if not value or value[0] != VERSION or len(value) < head_size:
+            raise StateRefused(
+                f"state of key {name!r}: layout version {value[0] if value else None}, this is "
+                f"{VERSION}\n  remedy: restore with the release that wrote it, or rerun the log under "
+                "a new generation"
+            )
+    header = np.frombuffer(b"".join([v[:head_size] for v in values]), _HEADER)
+    counts = header["events"].astype(np.int64).tolist()
+    bodies = [v[head_size : head_size + n * event_size] for v, n in zip(values, counts, strict=True)]
+    events = np.frombuffer(b"".join(bodies), layout.event)
+    ends = [head_size + n * event_size for n in counts]
+    states = b"".join(
+        [v[at : at + layout.state_bytes] for v, n, at in zip(values, counts, ends, strict=True) if n]
+    )
+    after = [at + layout.state_bytes * (n > 0) for n, at in zip(counts, ends, strict=True)]
+    ids: list[str | None] | None = None
+    if layout.with_ids:
+        ids = []
+        for i, (value, n) in enumerate(zip(values, counts, strict=True)):
+            after[i] = _decode_ids(value, after[i], n, ids)
+    held: list[tuple[int, int, int, bytes | None, bytes]] = []
+    for i in np.flatnonzero(header["held"]).tolist():
+        after[i] = _decode_held(values[i], after[i], i, int(header["held"][i]), held)
+    for name, value, end in zip(names, values, after, strict=True):
+        if end != len(value):
+            raise StateRefused(
+                f"state of key {name!r}: {len(value)} bytes, its header says {end}\n"
+                "  remedy: restore from an earlier savepoint; this one is damaged"
+            )
+    alive = int(np.count_nonzero(header["events"]))
+    rows = np.frombuffer(states, np.uint8).reshape(alive, layout.state_bytes)
+    return DecodedKeys(header, events, rows, ids, held)
+
+
+def _decode_ids(value: bytes, at: int, n: int, ids: list[str | None]) -> int:
+    for _ in range(n):
+        size = int.from_bytes(value[at : at + 4], "little")
+        at += 4
+        if size == _NULL:
+            ids.append(None)
+        else:
+            ids.append(value[at : at + size].decode())
+            at += size
+    return at
+
+
+def _decode_held(
+    value: bytes, at: int, i: int, n: int, held: list[tuple[int, int, int, bytes | None, bytes]]
+) -> int:
+    for _ in range(n):
+        offset, timestamp, key_size, value_size = np.frombuffer(value, _HELD, 1, at)[0].tolist()
+        at += _HELD.itemsize
+        key = None if key_size < 0 else value[at : at + key_size]
+        at += max(key_size, 0)
+        held.append((i, offset, timestamp, key, value[at : at + value_size]))
+        at += value_size
+    return at
+
+
+def encode_shard(shard: Shard, made_under: dict[str, Any]) -> bytes:
+    """Encodes a shard's position and what its state was made under."""
+    return json.dumps(
+        {
+            "version": VERSION,
+            "last_offset": shard.last_offset,
+            "max_event_time": None if shard.max_event_time == NEVER else shard.max_event_time,
+            **made_under,
+        },
+        sort_keys=True,
+        separators=(",", ":"),
+    ).encode()
+
+
+def decode_shard(data: bytes) -> dict[str, Any]:
+    """Decodes what `encode_shard` made.
+
+    Raises:
+        StateRefused: bytes of another version.
+    """
+    try:
+        meta = json.loads(data)
+        version = meta["version"]
+    except (ValueError, KeyError, TypeError):
+        raise StateRefused(
+            "state of the shard cannot be read\n  remedy: restore from an earlier savepoint"
+        ) from None
+    if version != VERSION:
+        raise StateRefused(
+            f"state of the shard: layout version {version}, this is {VERSION}\n  remedy: restore with "
+            "the release that wrote it, or rerun the log under a new generation"
+        )
+    return dict(meta)

@@ -1,0 +1,405 @@
+"""What a shard keeps: keys, the applied events of each key, and held events, as arrays.
+
+A shard is one partition. Each key has a slot; each applied event is a row of the pool that points to the
+event before it in the key's life, and carries the model state after it. So the newest row of a key is
+its state, an insertion makes new rows from the point of insertion on, and folding an event in costs
+nothing: rows below the horizon are simply no longer reached, but for the newest of them, the base.
+
+Danger: rows that were superseded or whose step was refused stay in the arrays until the pool is
+compacted. Nothing may read the pool but by following `head` and `previous`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from operators.policy import NEVER, Bools, Int64s
+
+Rows = NDArray[np.int64]
+
+_FEW = 16
+
+
+class Columnar:
+    """Arrays that grow together.
+
+    Args:
+        columns: name to (dtype, shape of one row).
+        capacity: rows to begin with.
+    """
+
+    def __init__(self, columns: dict[str, tuple[Any, tuple[int, ...]]], capacity: int) -> None:
+        self._names = tuple(columns)
+        self.capacity = capacity
+        self.size = 0
+        for name, (dtype, shape) in columns.items():
+            setattr(self, name, _blank((capacity, *shape), dtype))
+
+    def grow(self, capacity: int) -> None:
+        """Makes room for `capacity` rows."""
+        if capacity <= self.capacity:
+            return
+        self.capacity = max(capacity, 2 * self.capacity)
+        for name in self._names:
+            old = getattr(self, name)
+            new = _blank((self.capacity, *old.shape[1:]), old.dtype)
+            new[: self.size] = old[: self.size]
+            setattr(self, name, new)
+
+    def keep(self, rows: Rows) -> None:
+        """Keeps only these rows, in this order."""
+        for name in self._names:
+            column = getattr(self, name)
+            column[: len(rows)] = column[rows]
+            if column.dtype == object:
+                column[len(rows) : self.size] = None
+        self.size = len(rows)
+
+
+def _blank(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    return np.full(shape, None) if dtype is object or dtype == object else np.zeros(shape, dtype)
+
+
+class Pool(Columnar):
+    """Applied events, a row each."""
+
+    times: Int64s
+    offsets: Int64s
+    slots: Int64s
+    previous: Rows  # the row of the event before in the life, -1 for the life's first
+    counts: Int64s  # events of the life up to and including this one
+    first_times: Int64s  # event time of the life's earliest event
+    models: NDArray[np.int16]
+    raw: NDArray[np.float64]
+    state: NDArray[np.uint8]  # after this event
+    ids: NDArray[np.object_]
+
+    def __init__(self, raw_columns: int, state_bytes: int, capacity: int = 1024) -> None:
+        i8: tuple[Any, tuple[int, ...]] = (np.int64, ())
+        super().__init__(
+            {
+                "times": i8,
+                "offsets": i8,
+                "slots": i8,
+                "previous": i8,
+                "counts": i8,
+                "first_times": i8,
+                "models": (np.int16, ()),
+                "raw": (np.float64, (raw_columns,)),
+                "state": (np.uint8, (state_bytes,)),
+                "ids": (object, ()),
+            },
+            capacity,
+        )
+
+    def take(self, n: int) -> int:
+        """Reserves n rows; returns the first of them."""
+        self.grow(self.size + n)
+        start = self.size
+        self.size += n
+        return start
+
+    def chains(self, heads: Rows, horizon: int) -> tuple[Rows, Int64s]:
+        """Returns the kept rows of several keys, oldest first, key by key.
+
+        Kept are the rows at or after the horizon, and the newest before it: the base.
+
+        Args:
+            heads: the newest row of each key, shape (k,); -1 for none.
+            horizon: event time in milliseconds.
+
+        Returns:
+            The rows, and the number of rows of each key.
+        """
+        counts = np.zeros(len(heads), np.int64)
+        levels: list[tuple[Rows, Rows]] = []  # (which key, which row), from the newest backwards
+        keys = np.flatnonzero(heads >= 0)
+        rows = heads[keys]
+        while len(keys) > _FEW:
+            levels.append((keys, rows))
+            counts[keys] += 1
+            onwards = (self.times[rows] >= horizon) & (self.previous[rows] >= 0)
+            keys = keys[onwards]
+            rows = self.previous[rows[onwards]]
+        for key, row in zip(keys.tolist(), rows.tolist(), strict=True):
+            walked = self._walk(row, horizon)
+            counts[key] += len(walked)
+            levels.append((np.full(len(walked), key), walked))
+        order, found = (
+            (np.concatenate([k for k, _ in levels]), np.concatenate([r for _, r in levels]))
+            if levels
+            else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        )
+        # Newest first within each key here; reversing a stable sort of the reversed list turns it.
+        return found[::-1][np.argsort(order[::-1], kind="stable")], counts
+
+    def _walk(self, row: int, horizon: int) -> Rows:
+        times, previous = self.times, self.previous
+        rows = [row]
+        while times[row] >= horizon and previous[row] >= 0:
+            row = int(previous[row])
+            rows.append(row)
+        return np.array(rows, np.int64)
+
+
+class Keys(Columnar):
+    """What is kept of each key beside its events, a slot each."""
+
+    heads: Rows  # pool row of the newest applied event, -1 for none
+    sequences: Int64s
+    epochs: Int64s
+    late_seen: Int64s
+    finished: Bools
+    markers: Int64s  # newest event time at the last tombstone that forgot the key, or NEVER
+    held: Int64s  # number of held events
+    dirty: Bools  # changed since the last drain
+    stored: Bools  # known to the store
+    used: Bools
+
+    def __init__(self, capacity: int = 1024) -> None:
+        i8: tuple[Any, tuple[int, ...]] = (np.int64, ())
+        flag: tuple[Any, tuple[int, ...]] = (np.bool_, ())
+        super().__init__(
+            {
+                "heads": i8,
+                "sequences": i8,
+                "epochs": i8,
+                "late_seen": i8,
+                "finished": flag,
+                "markers": i8,
+                "held": i8,
+                "dirty": flag,
+                "stored": flag,
+                "used": flag,
+            },
+            capacity,
+        )
+        self.slots: dict[str, int] = {}
+        self.names: list[str] = []
+        self._free: list[int] = []
+
+    def add(self, key: str) -> int:
+        """Returns a fresh slot for a key that has none."""
+        if self._free:
+            slot = self._free.pop()
+            self.names[slot] = key
+        else:
+            slot = self.size
+            self.grow(slot + 1)
+            self.size += 1
+            self.names.append(key)
+        self.slots[key] = slot
+        self.clear(slot)
+        self.markers[slot] = NEVER
+        self.held[slot] = 0
+        self.dirty[slot] = self.stored[slot] = False
+        self.used[slot] = True
+        return slot
+
+    def clear(self, slot: int) -> None:
+        """Ends the key's life without a successor."""
+        self.heads[slot] = -1
+        self.sequences[slot] = self.epochs[slot] = self.late_seen[slot] = 0
+        self.finished[slot] = False
+
+    def remove(self, slots: Rows) -> None:
+        """Frees slots."""
+        self.used[slots] = False
+        for slot in slots.tolist():
+            del self.slots[self.names[slot]]
+            self.names[slot] = ""
+            self._free.append(slot)
+
+
+class HeldEvents(Columnar):
+    """Held events in (event time, offset) order, a row each; `start` is the first not yet released."""
+
+    times: Int64s
+    offsets: Int64s
+    timestamps: Int64s
+    slots: Int64s
+    raw: NDArray[np.float64]
+    terminal: Bools
+    ids: NDArray[np.object_]
+    kafka_keys: NDArray[np.object_]
+    values: NDArray[np.object_]
+
+    def __init__(self, raw_columns: int, capacity: int) -> None:
+        i8: tuple[Any, tuple[int, ...]] = (np.int64, ())
+        super().__init__(
+            {
+                "times": i8,
+                "offsets": i8,
+                "timestamps": i8,
+                "slots": i8,
+                "raw": (np.float64, (raw_columns,)),
+                "terminal": (np.bool_, ()),
+                "ids": (object, ()),
+                "kafka_keys": (object, ()),
+                "values": (object, ()),
+            },
+            capacity,
+        )
+        self.start = 0
+
+    def rows(self) -> slice:
+        """Returns where the events are that were not yet released."""
+        return slice(self.start, self.size)
+
+    def sort(self) -> None:
+        """Puts the rows in (event time, offset) order, the released ones left out."""
+        live = self.rows()
+        self.keep(self.start + np.lexsort((self.offsets[live], self.times[live])))
+        self.start = 0
+
+    def pass_over(self, n: int) -> None:
+        """Leaves the first n rows behind."""
+        self.start += n
+        if 2 * self.start > self.size:
+            self.keep(np.arange(self.start, self.size))
+            self.start = 0
+
+    def append(self, other: "HeldEvents", rows: Rows) -> None:
+        """Appends rows of another table."""
+        stop = self.size + len(rows)
+        self.grow(stop)
+        for name in self._names:
+            getattr(self, name)[self.size : stop] = getattr(other, name)[rows]
+        self.size = stop
+
+
+class Held:
+    """All held events of a shard, as a few sorted tables of growing size."""
+
+    def __init__(self, raw_columns: int) -> None:
+        self._raw_columns = raw_columns
+        self._tables: list[HeldEvents] = []
+
+    def __len__(self) -> int:
+        return sum(table.size - table.start for table in self._tables)
+
+    def new_table(self, capacity: int) -> HeldEvents:
+        """Returns an empty table to be filled and given to `add`."""
+        return HeldEvents(self._raw_columns, max(capacity, 1))
+
+    def add(self, table: HeldEvents) -> None:
+        """Takes a table over; tables of like size are merged, so that there are few."""
+        if not table.size:
+            return
+        table.sort()
+        self._tables.append(table)
+        while len(self._tables) > 1 and self._tables[-2].size <= 2 * self._tables[-1].size:
+            last, other = self._tables.pop(), self._tables.pop()
+            other.append(last, np.arange(last.start, last.size))
+            other.sort()
+            self._tables.append(other)
+
+    def release(self, watermark: int) -> HeldEvents:
+        """Takes out and returns, in order, what lies before a watermark."""
+        released = self.new_table(0)
+        for table in self._tables:
+            n = int(np.searchsorted(table.times[table.rows()], watermark, side="left"))
+            if n:
+                released.append(table, np.arange(table.start, table.start + n))
+                table.pass_over(n)
+        self._tables = [table for table in self._tables if table.size > table.start]
+        released.sort()
+        return released
+
+    def drop(self, slot: int, before_offset: int) -> tuple[int, int]:
+        """Drops a key's events below an offset; returns (number, newest event time or NEVER)."""
+        dropped, newest = 0, NEVER
+        for table, rows in self._of_key(slot, before_offset):
+            dropped += len(rows)
+            newest = max(newest, int(table.times[rows].max()))
+            table.keep(np.delete(np.arange(table.size), rows))
+        return dropped, newest
+
+    def has_id(self, slot: int, event_id: str, before_offset: int) -> bool:
+        """Tells whether a key has a held event of that id below an offset."""
+        return any(
+            table.ids[row] == event_id
+            for table, rows in self._of_key(slot, before_offset)
+            for row in rows.tolist()
+        )
+
+    def _of_key(self, slot: int, before_offset: int) -> Iterator[tuple[HeldEvents, Rows]]:
+        for table in self._tables:
+            live = table.rows()
+            rows = np.flatnonzero((table.slots[live] == slot) & (table.offsets[live] < before_offset))
+            if len(rows):
+                yield table, rows + table.start
+
+    def of(self, wanted: Bools) -> Iterator[tuple[HeldEvents, Rows]]:
+        """Yields, table by table, the rows of the wanted slots."""
+        for table in self._tables:
+            rows = np.flatnonzero(wanted[table.slots[table.rows()]])
+            if len(rows):
+                yield table, rows + table.start
+
+
+@dataclass(slots=True)
+class Shard:
+    """The state of one partition.
+
+    Attributes:
+        partition: its number.
+        last_offset: offset of the last record applied, -1 before the first.
+        max_event_time: greatest event time accepted, or `NEVER`.
+        known_ids: hashes of (key, id) that may be kept; a miss proves an id new.
+        swept_at: the watermark at the last sweep for ended lives.
+        removed: keys whose stored state must go at the next drain.
+        counters: what happened so far, by name; no part of the state.
+    """
+
+    partition: int
+    keys: Keys
+    pool: Pool
+    held: Held
+    last_offset: int = -1
+    max_event_time: int = NEVER
+    known_ids: set[int] = field(default_factory=set)
+    swept_at: int = NEVER
+    removed: list[str] = field(default_factory=list)
+    counters: dict[str, int] = field(default_factory=dict)
+
+    def count(self, name: str, n: int = 1) -> None:
+        """Adds to a counter."""
+        if n:
+            self.counters[name] = self.counters.get(name, 0) + n
+
+    def compact(self, horizon: int, room: int) -> None:
+        """Makes room for more pool rows, dropping those no key reaches any more."""
+        pool, keys = self.pool, self.keys
+        if pool.size + room <= pool.capacity:
+            return
+        slots = np.flatnonzero(keys.used[: keys.size] & (keys.heads[: keys.size] >= 0))
+        rows, counts = pool.chains(keys.heads[slots], horizon)
+        ends = np.cumsum(counts)
+        if self.known_ids:
+            names = keys.names
+            self.known_ids = {
+                hash((names[slot], event_id))
+                for slot, event_id in zip(
+                    pool.slots[rows].tolist(), pool.ids[rows].tolist(), strict=True
+                )
+                if event_id is not None
+            }
+            everyone = np.ones(keys.size, np.bool_)
+            for table, held in self.held.of(everyone):
+                self.known_ids.update(
+                    hash((names[slot], event_id))
+                    for slot, event_id in zip(
+                        table.slots[held].tolist(), table.ids[held].tolist(), strict=True
+                    )
+                )
+        pool.keep(rows)
+        pool.previous[: pool.size] = np.arange(-1, pool.size - 1)
+        pool.previous[ends - counts] = -1
+        # The base of a key has lost the events before it, and keeps the counts that stand for them.
+        keys.heads[slots] = ends - 1
+        if pool.size + room > pool.capacity // 2:
+            pool.grow(2 * (pool.size + room))
