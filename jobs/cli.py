@@ -156,15 +156,26 @@ def run(
                 f"--parallelism {parallelism} is more than the {loaded.source.partitions} "
                 "partitions of the source; subtasks beyond them would have nothing to do"
             )
+        from jobs.report import record_run, show_run
         from jobs.run import run_log
         from schemas.log import rows_in
 
         _make_room(out, overwrite=overwrite)
         with Work("scoring on Flink", rows_in(log), quiet=quiet) as work:
-            run_log(
+            result = run_log(
                 spec, log, out, parallelism=parallelism, open_end=open_end, progress=work.advance
             )
-        work.tell(f"predictions, rejects and run.json are in {out}")
+        recorded = record_run(
+            loaded,
+            log,
+            out,
+            engine="flink",
+            settings={"parallelism": parallelism, "open_end": open_end, "java": result.java},
+            counters=result.counters,
+            by_partition=result.by_partition,
+            seconds=result.flink_seconds,
+        )
+        show_run(recorded, out, Console(quiet=quiet))
 
 
 @app.command(epilog=_EXITS)
@@ -188,12 +199,13 @@ def replay(
     """
     with told_plainly():
         loaded = _load(spec, log)
+        from jobs.report import record_run, show_run
         from replay.drive import replay_log
         from schemas.log import rows_in
 
         _make_room(out, overwrite=overwrite)
         with Work("replaying", rows_in(log), quiet=quiet) as work:
-            replay_log(
+            result = replay_log(
                 loaded,
                 log,
                 out,
@@ -201,7 +213,17 @@ def replay(
                 open_end=open_end,
                 progress=work.advance,
             )
-        work.tell(f"predictions, rejects and run.json are in {out}")
+        recorded = record_run(
+            loaded,
+            log,
+            out,
+            engine="replay",
+            settings={"batch_rows": batch_rows, "open_end": open_end},
+            counters=result.counters,
+            by_partition=result.by_partition,
+            seconds=result.seconds,
+        )
+        show_run(recorded, out, Console(quiet=quiet))
 
 
 @simulate.command("shipments", epilog=_EXITS)

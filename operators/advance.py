@@ -1,13 +1,14 @@
 """Events to steps: takes what the policy admitted, and advances, inserts, holds, refuses.
 
-Operations are sorted by key and, within a key, in the order they happen. They run in rounds. A round
-takes from every key the longest run of plain operations (newest of the key, nothing special) and steps
-them in waves: wave k is the k-th event of every key, one model call each. Then it takes one careful
-operation of every key (an insertion, a doubtful id, a finished key, a tombstone), also all at once.
-Both go through `_step_rows`, so an event is stepped by the same code wherever it lands.
+Operations are sorted by key and, within a key, in the order they happen. They run in rounds. A
+round takes from every key the longest run of plain operations (newest of the key, nothing
+special) and steps them in waves: wave k is the k-th event of every key, one model call each. Then
+it takes one careful operation of every key (an insertion, a doubtful id, a finished key, a
+tombstone), also all at once. Both go through `_step_rows`, so an event is stepped by the same
+code wherever it lands.
 
-Danger: the outcome of an operation may depend on the one before it in its key, and on nothing else in the
-batch. Whatever is decided here for a whole batch must hold for any batch boundary.
+Danger: the outcome of an operation may depend on the one before it in its key, and on nothing
+else in the batch. Whatever is decided here for a whole batch must hold for any batch boundary.
 """
 
 from dataclasses import dataclass, field
@@ -164,9 +165,7 @@ class Advancer:
             pending = pending[~first]
         return results
 
-    def _plain_prefix(
-        self, shard: Shard, ops: Operations, pending: Rows, careful: Bools
-    ) -> Bools:
+    def _plain_prefix(self, shard: Shard, ops: Operations, pending: Rows, careful: Bools) -> Bools:
         """Tells which of the pending operations come before the first careful one of their key."""
         events, keys = ops.events, shard.keys
         slots, times = events.slots[pending], events.times[pending]
@@ -178,11 +177,12 @@ class Advancer:
         stop |= start & keys.finished[slots]
         stop[1:] |= ~start[1:] & events.terminal[pending[:-1]]
         if not stop.any():
-            return ~stop
+            return np.ones(len(pending), np.bool_)
         passed = np.cumsum(stop)
         index = np.flatnonzero(start)
         group = np.cumsum(start) - 1
-        return passed - (passed[index] - stop[index])[group] == 0
+        free: Bools = passed - (passed[index] - stop[index])[group] == 0
+        return free
 
     def _advance(
         self, shard: Shard, ops: Operations, results: Results, run: Rows
@@ -190,8 +190,8 @@ class Advancer:
         """Applies plain operations, each the newest of its key.
 
         Returns:
-            Indices into `run` of what was not done because a number was not finite, and, among them,
-            of the operations that it was.
+            Indices into `run` of what was not done because a number was not finite, and of the
+            operations among them whose number it was.
         """
         events, keys, pool = ops.events, shard.keys, shard.pool
         m = len(run)
@@ -221,7 +221,9 @@ class Advancer:
         pool.first_times[rows] = np.where(goes_on, pool.first_times[heads], times[lives])[group]
         late = ops.late[run]
         kind = np.where(late, int(self._policy.late_kind), int(Kind.ON_TIME)).astype(np.int8)
-        sequence = np.where(goes_on, keys.sequences[slot], 0)[group] + _running(kind > 0, lives, group)
+        sequence = np.where(goes_on, keys.sequences[slot], 0)[group] + _running(
+            kind > 0, lives, group
+        )
         late_seen = np.where(goes_on, keys.late_seen[slot], 0)[group] + _running(late, lives, group)
         epoch = np.where(goes_on, keys.epochs[slot], times[lives])[group]
         begins = np.flatnonzero(start)
@@ -231,7 +233,7 @@ class Advancer:
             done, undone, failed = index, index[:0], index[:0]
         else:
             bad = np.cumsum(~good)
-            clean = bad - (bad[begins] - ~good[begins])[of_key] == 0
+            clean: Bools = bad - (bad[begins] - ~good[begins])[of_key] == 0
             done, undone = index[clean], index[~clean]
             failed = undone[_starts(slots[undone])]
         target = run[done]
@@ -267,7 +269,8 @@ class Advancer:
 
     def model_of(self, times: Int64s) -> Int64s:
         """Returns which model steps the events at these times."""
-        return np.searchsorted(self._cuts, times, side="right")
+        number: Int64s = np.searchsorted(self._cuts, times, side="right")
+        return number
 
     def _step_rows(
         self, shard: Shard, rows: Rows, waves: Int64s
@@ -347,19 +350,20 @@ class Advancer:
             int(shard.pool.times[head]) if head >= 0 else NEVER,
             int(events.times[waiting].max(initial=NEVER)),
         )
-        keys.clear(slot)
+        keys.clear(np.array([slot]))
         keys.markers[slot] = newest
 
     def _waiting(self, ops: Operations, i: int) -> Rows:
-        """Returns the key's events that are held when operation i happens, among those released later."""
+        """Returns events of the key that are held when operation i happens and released later."""
         events = ops.events
         mine = _same_key(events.slots, int(events.slots[i]))
-        return mine.start + np.flatnonzero(
+        found: Rows = mine.start + np.flatnonzero(
             ops.released[mine]
             & (events.offsets[mine] < events.offsets[i])
             & (ops.position[mine] >= ops.position[i])
             & ~ops.cancelled[mine]
         )
+        return found
 
     def _hold(self, shard: Shard, ops: Operations, results: Results, i: int) -> None:
         """Decides on an on-time event that may be forgotten or a duplicate; else holds it."""
@@ -506,7 +510,8 @@ def _rows_after(
 def _same_key(slots: Int64s, slot: int) -> slice:
     """Returns where a slot stands among sorted slots."""
     return slice(
-        int(np.searchsorted(slots, slot, side="left")), int(np.searchsorted(slots, slot, side="right"))
+        int(np.searchsorted(slots, slot, side="left")),
+        int(np.searchsorted(slots, slot, side="right")),
     )
 
 
@@ -527,7 +532,8 @@ def _ends(groups: Int64s) -> Bools:
 def _running(flags: Bools, begins: Rows, group: Int64s) -> Int64s:
     """Counts the flags so far, from the beginning of each group, this one included."""
     total = np.cumsum(flags)
-    return total - (total[begins] - flags[begins])[group]
+    running: Int64s = total - (total[begins] - flags[begins])[group]
+    return running
 
 
 def _by_number(numbers: Int64s) -> Rows:

@@ -1,9 +1,10 @@
 """State to bytes and back: what the engine checkpoints.
 
-Each key is one value: header, events, model state, then what varies in size. The events are the base and
-the kept ones; only the state after the first of them is stored, and the others are stepped again when a
-shard is restored, so the bytes hold each fact once. The shard itself is one more value, JSON: position,
-greatest event time, and everything the state was made under, so that a job under another spec is refused.
+Each key is one value: header, events, model state, then what varies in size. The events are the
+base and the kept ones; only the state after the first of them is stored, and the others are
+stepped again when a shard is restored, so the bytes hold each fact once. The shard itself is one
+more value, JSON: position, greatest event time, and everything the state was made under, so that
+a job under another spec is refused.
 
 Danger: bytes outlive the code that wrote them. Any change of layout raises `VERSION`.
 """
@@ -34,9 +35,7 @@ _HEADER = np.dtype(
         ("marker", "<i8"),
     ]
 )
-_HELD = np.dtype(
-    [("offset", "<i8"), ("timestamp", "<i8"), ("key", "<i4"), ("value", "<i4")]
-)
+_HELD = np.dtype([("offset", "<i8"), ("timestamp", "<i8"), ("key", "<i4"), ("value", "<i4")])
 _NULL = 0xFFFFFFFF
 
 
@@ -61,9 +60,7 @@ class Layout:
     @property
     def event(self) -> np.dtype[Any]:
         """The dtype of one stored event."""
-        return np.dtype(
-            [("time", "<i8"), ("offset", "<i8"), ("raw", "<f8", (self.raw_columns,))]
-        )
+        return np.dtype([("time", "<i8"), ("offset", "<i8"), ("raw", "<f8", (self.raw_columns,))])
 
 
 def encode_keys(shard: Shard, slots: Rows, horizon: int, layout: Layout) -> list[bytes]:
@@ -122,7 +119,7 @@ def _encode_ids(ids: NDArray[np.object_], kept: NDArray[np.bool_]) -> list[bytes
 
 
 def _encode_held(shard: Shard, slots: Rows) -> dict[int, list[bytes]]:
-    """Encodes held events, raw as they came: by index into `slots`, in (event time, offset) order."""
+    """Encodes held events as they came: by index into `slots`, by event time and offset."""
     if not len(shard.held):
         return {}
     place = np.full(shard.keys.size, -1, np.int64)
@@ -179,16 +176,22 @@ def decode_keys(names: list[str], values: list[bytes], layout: Layout) -> Decode
         if not value or value[0] != VERSION or len(value) < head_size:
             raise StateRefused(
                 f"state of key {name!r}: layout version {value[0] if value else None}, this is "
-                f"{VERSION}\n  remedy: restore with the release that wrote it, or rerun the log under "
-                "a new generation"
+                f"{VERSION}\n  remedy: restore with the release that wrote it, or rerun the log "
+                "under a new generation"
             )
     header = np.frombuffer(b"".join([v[:head_size] for v in values]), _HEADER)
     counts = header["events"].astype(np.int64).tolist()
-    bodies = [v[head_size : head_size + n * event_size] for v, n in zip(values, counts, strict=True)]
+    bodies = [
+        v[head_size : head_size + n * event_size] for v, n in zip(values, counts, strict=True)
+    ]
     events = np.frombuffer(b"".join(bodies), layout.event)
     ends = [head_size + n * event_size for n in counts]
     states = b"".join(
-        [v[at : at + layout.state_bytes] for v, n, at in zip(values, counts, ends, strict=True) if n]
+        [
+            v[at : at + layout.state_bytes]
+            for v, n, at in zip(values, counts, ends, strict=True)
+            if n
+        ]
     )
     after = [at + layout.state_bytes * (n > 0) for n, at in zip(counts, ends, strict=True)]
     ids: list[str | None] | None = None
@@ -264,7 +267,7 @@ def decode_shard(data: bytes) -> dict[str, Any]:
         ) from None
     if version != VERSION:
         raise StateRefused(
-            f"state of the shard: layout version {version}, this is {VERSION}\n  remedy: restore with "
-            "the release that wrote it, or rerun the log under a new generation"
+            f"state of the shard: layout version {version}, this is {VERSION}\n  remedy: restore "
+            "with the release that wrote it, or rerun the log under a new generation"
         )
     return dict(meta)

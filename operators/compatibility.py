@@ -1,9 +1,9 @@
 """What state was made under, and whether a job may go on with it.
 
-State carries every setting that decides records, and the models' digests with their times. A job whose
-settings differ is refused, naming what differs. Models may change in two ways, because their cut-over is
-part of the log's time: one may be added whose time no record has reached, and the oldest may be left out
-once no kept event needs it.
+State carries every setting that decides records, and the models' digests with their times. A job
+whose settings differ is refused, naming what differs. Models may change in two ways, because
+their cut-over is part of the log's time: one may be added whose time no record has reached, and
+the oldest may be left out once no kept event needs it.
 """
 
 import hashlib
@@ -68,8 +68,8 @@ def check_compatible(state: dict[str, Any], job: dict[str, Any]) -> int | None:
         listed = "\n  ".join(problems + model_problems)
         raise StateRefused(
             f"the state was made under spec {spec_digest(made)}, the job is {spec_digest(job)}:\n"
-            f"  {listed}\n  remedy: restore with the spec that made it, or rerun the log under a new "
-            "generation"
+            f"  {listed}\n  remedy: restore with the spec that made it, or rerun the log under a "
+            "new generation"
         )
     return void
 
@@ -89,8 +89,8 @@ def _models(state: dict[str, Any], job: dict[str, Any]) -> tuple[int | None, lis
             horizon -= times["allowed_lateness_ms"]
         if horizon is None or horizon < cut:
             return None, [
-                f"model {old[0]['digest']} is left out, but the horizon {horizon} has not reached the "
-                f"cut-over {cut}: keep it in the spec until then"
+                f"model {old[0]['digest']} is left out, but the horizon {horizon} has not reached "
+                f"the cut-over {cut}: keep it in the spec until then"
             ]
         resets = [m["from_event_time_ms"] for m in old[1 : start + 1] if not m["carry"]]
         void = max(resets) if resets else None
@@ -105,8 +105,8 @@ def _models(state: dict[str, Any], job: dict[str, Any]) -> tuple[int | None, lis
     for model in new[len(kept) :]:
         if greatest is not None and greatest >= model["from_event_time_ms"]:
             problems.append(
-                f"model {model['digest']} takes over at {model['from_event_time_ms']}, but the partition "
-                f"has events up to {greatest}: choose a later time"
+                f"model {model['digest']} takes over at {model['from_event_time_ms']}, but the "
+                f"partition has events up to {greatest}: choose a later time"
             )
     return void, problems
 

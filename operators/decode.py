@@ -1,11 +1,13 @@
 """Bytes to columns: decodes a batch of records and says which break the schema.
 
 Two readers give one verdict. The fast one decodes the whole batch with msgspec; what it takes is
-right by construction. What it refuses goes, record by record, to the slow one, which reads JSON as the
-rules say (the last of duplicate names wins, only declared fields are judged) and names the field.
+right by construction. What it refuses goes, record by record, to the slow one, which reads JSON
+as the rules say (the last of duplicate names wins, only declared fields are judged) and names the
+field.
 
-Danger: a verdict must not depend on the batch. So the fast reader may only ever accept what the slow one
-accepts, with equal values; nesting is bounded by a count, not by the stack that happens to be left.
+Danger: a verdict must not depend on the batch. So the fast reader may only ever accept what the
+slow one accepts, with equal values; nesting is bounded by a count, not by the stack that happens
+to be left.
 """
 
 import json
@@ -84,7 +86,12 @@ class Decoder:
     def __init__(self, spec: Spec, dtype: np.dtype[Any]) -> None:
         event = spec.event
         self._dtype = dtype
-        self._key, self._time, self._id, self._type = event.key, event.time.field, event.id, event.type
+        self._key, self._time, self._id, self._type = (
+            event.key,
+            event.time.field,
+            event.id,
+            event.type,
+        )
         self._unit = event.time.unit
         self._zone = offset_zone(event.time.offset) if event.time.offset else None
         self._heartbeat = event.heartbeat
@@ -120,7 +127,11 @@ class Decoder:
             return self._decode(values)
         pieces = [self._decode(values[at : at + _CHUNK]) for at in range(0, len(values), _CHUNK)]
         return Columns(
-            {at * _CHUNK + i: r for at, piece in enumerate(pieces) for i, r in piece.refused.items()},
+            {
+                at * _CHUNK + i: r
+                for at, piece in enumerate(pieces)
+                for i, r in piece.refused.items()
+            },
             np.concatenate([piece.heartbeat for piece in pieces]),
             np.concatenate([piece.times for piece in pieces]),
             list(chain.from_iterable(piece.keys for piece in pieces)),
@@ -223,7 +234,7 @@ class Decoder:
     def _judge(self, value: bytes) -> Any:
         """Reads one value by the rules: returns the event, or raises what it is instead."""
         document = _document(value)
-        if self._heartbeat is not None and document.get(self._type) == self._heartbeat:
+        if self._type and self._heartbeat and document.get(self._type) == self._heartbeat:
             time = document.get(self._time)
             raise _Heartbeat(self._time_ms(_typed(self._time, self._types[self._time], time)))
         key = document.get(self._key)
@@ -265,7 +276,9 @@ class Decoder:
                 raise _malformed(self._time, f"{stamp!r} is no event time: {error}") from None
         ms = int(stamp * 1_000 if self._unit == "s" else stamp // _PER_MS[self._unit])
         if not _INT64[0] <= ms <= _INT64[1]:
-            raise _malformed(self._time, f"{stamp} {self._unit} is out of range for int64 milliseconds")
+            raise _malformed(
+                self._time, f"{stamp} {self._unit} is out of range for int64 milliseconds"
+            )
         return ms
 
     def _refuse_not_finite(
@@ -278,7 +291,9 @@ class Decoder:
             if bad.any():
                 for i in np.flatnonzero(bad).tolist():
                     if self._value(events[i], self._key):
-                        detail = f"{raw[i, j]!r} is not finite after scale and cast to {self._dtype}"
+                        detail = (
+                            f"{raw[i, j]!r} is not finite after scale and cast to {self._dtype}"
+                        )
                         refused.setdefault(i, _malformed(feature.field, detail))
 
 

@@ -1,7 +1,7 @@
 """Results to records: builds and encodes what leaves a shard.
 
-Whole columns become Python lists at once and whole lists become JSON at once; there is no other call for
-each record than making its object.
+Whole columns become Python lists at once and whole lists become JSON at once; there is no other
+call for each record than making its object.
 """
 
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ class Emitter:
     def predictions(
         self, shard: Shard, ops: Operations, results: Results, order: Rows
     ) -> tuple[list[bytes], list[str]]:
-        """Encodes the predictions among operations, in the given order; returns them and their keys."""
+        """Encodes the predictions among operations, in order; returns them and their keys."""
         which = order[results.kind[order] > 0]
         for kind, n in enumerate(np.bincount(results.kind[which], minlength=4).tolist()):
             shard.count(f"predictions.{KIND_NAMES[kind]}", n)
@@ -140,7 +140,7 @@ class Emitter:
         order: Rows,
         update_late: bool,
     ) -> list[Reject]:
-        """Builds the rejects among operations; under `update` also the late events that were applied."""
+        """Builds the rejects among operations; under `update` also for late events applied."""
         refused = results.reason[order] >= 0
         if update_late:
             refused |= ops.late[order] & results.applied[order]
@@ -151,17 +151,17 @@ class Emitter:
             reason = Reason.LATE if applied else REASONS[results.reason[i]]
             at = int(ops.position[i])
             # A record that was held is kept with its operation; all others are still in the batch.
-            whole = (
-                (events.kafka_keys[i], events.values[i])
-                if batch is None or ops.released[i]
-                else (batch.keys[at], batch.values[at])
-            )
+            if batch is None or ops.released[i]:
+                key, value = events.kafka_keys[i], events.values[i]
+            else:
+                key, value = batch.keys[at], batch.values[at]
             rejects.append(
                 self.reject(
                     shard,
                     int(events.offsets[i]),
                     int(events.timestamps[i]),
-                    *whole,
+                    key,
+                    value,
                     reason,
                     detail_of(reason),
                     lateness=int(ops.lateness[i]),
@@ -200,5 +200,3 @@ class Emitter:
             value=text,
             value_base64=text_base64,
         )
-
-

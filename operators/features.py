@@ -1,9 +1,9 @@
 """Features: computed once, by this code, for serving and for training.
 
-A feature is a function of an event, the event before it in the key's life, and the life's first event:
-nothing else, so it can be recomputed after an insertion and gives the same number in every engine.
-Numbers are float64 up to the last cast. Sine and cosine come from tables made with `math`, because
-vectorised ones may differ in the last bit with the length of the array.
+A feature is a function of an event, the event before it in the key's life, and the life's first
+event: nothing else, so it can be recomputed after an insertion and gives the same number in every
+engine. Numbers are float64 up to the last cast. Sine and cosine come from tables made with
+`math`, because vectorised ones may differ in the last bit with the length of the array.
 """
 
 import math
@@ -166,7 +166,8 @@ def _scaled(column: Column, feature: Any) -> Column:
 
     def scaled(context: Context) -> Float64s:
         with np.errstate(over="ignore", invalid="ignore"):
-            return (column(context) - shift) * scale
+            values: Float64s = (column(context) - shift) * scale
+            return values
 
     return scaled
 

@@ -1,15 +1,17 @@
 """The model contract: an ONNX model as a pure step, checked before any record.
 
-A `StepModel` maps (input rows, state rows) to (outputs, next state rows). A state row is the bytes of
-all state tensors of one key, in the declared order: the rest of the core moves rows and never looks
-inside. Which tensor is what is declared in the spec or the model's metadata, never guessed by position.
+A `StepModel` maps (input rows, state rows) to (outputs, next state rows). A state row is the
+bytes of all state tensors of one key, in the declared order: the rest of the core moves rows and
+never looks inside. Which tensor is what is declared in the spec or the model's metadata, never
+guessed by position.
 
-Danger: "one log, one answer" rests on rows not depending on who else is in the batch. That is measured
-here, on this machine, when the model is loaded.
+Danger: "one log, one answer" rests on rows not depending on who else is in the batch. That is
+measured here, on this machine, when the model is loaded.
 """
 
 import hashlib
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -176,7 +178,7 @@ class StepModel:
         self.window = declaration.window
         self.single = declaration.single
 
-    def _tensor(self, side: str, name: str, what: str) -> tuple[np.dtype[Any], list[Any]]:
+    def _tensor(self, side: str, name: str, what: str) -> tuple[Any, list[Any]]:
         """Returns dtype and shape of a declared tensor, its batch axis checked."""
         nodes = self._session.get_inputs() if side == "input" else self._session.get_outputs()
         found = next((node for node in nodes if node.name == name), None)
@@ -228,7 +230,7 @@ class StepModel:
             raise ModelError(
                 self.path,
                 f"input {self.declaration.input!r} has the shape {shape}",
-                f"(batch, {', '.join(map(str, needed))}): the spec's features make {columns} columns",
+                f"(batch, {', '.join(map(str, needed))}): the features make {columns} columns",
                 "change the spec's features, or export the model for them",
             )
         declared = {self.declaration.input, *(s.input for s in self.declaration.states)}
@@ -266,8 +268,8 @@ class StepModel:
         if before != after or shape[1:] != next_shape[1:]:
             raise ModelError(
                 self.path,
-                f"state {state.input!r} is {before} {shape[1:]}, its next value {state.output!r} is "
-                f"{after} {next_shape[1:]}",
+                f"state {state.input!r} is {before} {shape[1:]}, its next value {state.output!r} "
+                f"is {after} {next_shape[1:]}",
                 "the same dtype and shape on both sides",
                 "correct model.states, or the model",
             )
@@ -295,11 +297,15 @@ class StepModel:
             frames = np.concatenate((past, x[:, None, :]), axis=1)
             (y,) = self._session.run([self.declaration.output], {self.declaration.input: frames})
             following = np.ascontiguousarray(frames[:, 1:]).reshape(n, -1).view(np.uint8)
-            return np.asarray(y).reshape(n, self.output_size), following.reshape(n, self.state_bytes)
+            return np.asarray(y).reshape(n, self.output_size), following.reshape(
+                n, self.state_bytes
+            )
         feeds = {self.declaration.input: x}
         at = 0
         for tensor in self.states:
-            feeds[tensor.input] = _view(state[:, at : at + tensor.nbytes], tensor.dtype, tensor.shape)
+            feeds[tensor.input] = _view(
+                state[:, at : at + tensor.nbytes], tensor.dtype, tensor.shape
+            )
             at += tensor.nbytes
         outputs = self._session.run(
             [self.declaration.output, *(tensor.output for tensor in self.states)], feeds
@@ -314,7 +320,9 @@ class StepModel:
     def finite(self, state: StateRows) -> NDArray[np.bool_]:
         """Tells which state rows hold only finite numbers."""
         if self.window is not None:
-            return np.ones(len(state), np.bool_)  # rows of it are inputs, which are checked themselves
+            return np.ones(
+                len(state), np.bool_
+            )  # rows of it are inputs, which are checked themselves
         good = np.ones(len(state), np.bool_)
         at = 0
         for tensor in self.states:
@@ -325,9 +333,11 @@ class StepModel:
         return good
 
     def _probe(self, n: int) -> tuple[NDArray[Any], StateRows]:
-        """Makes n input rows of several magnitudes, and the state rows after two steps over them."""
+        """Makes n input rows of several magnitudes, and the state rows after two steps."""
         rng = np.random.default_rng(0)
-        x = rng.normal(size=(n, self.columns)) * np.exp2(rng.integers(-6, 7, size=(n, self.columns)))
+        x = rng.normal(size=(n, self.columns)) * np.exp2(
+            rng.integers(-6, 7, size=(n, self.columns))
+        )
         rows = x.astype(self.dtype)
         state = np.zeros((n, self.state_bytes), np.uint8)
         single, self.single = self.single, True  # row by row: the reference
@@ -355,7 +365,7 @@ class StepModel:
         if at:
             raise ModelError(
                 self.path,
-                f"rows change with the batch: stepped alone and among {at} they differ by {worst:.3g}",
+                f"rows change with the batch: alone and among {at} they differ by {worst:.3g}",
                 "the same bits for a row whoever else is in the batch, on this machine",
                 "set model.batch = 1, or export the model without batch-dependent operators "
                 "(dynamic quantisation is one)",
@@ -392,7 +402,9 @@ def _read(path: str) -> tuple[bytes, list[tuple[str, bytes]]]:
     try:
         proto = onnx.load_model_from_string(content)
     except Exception as error:
-        raise ModelError(path, f"no ONNX model: {error}", "an ONNX file", "export it again") from None
+        raise ModelError(
+            path, f"no ONNX model: {error}", "an ONNX file", "export it again"
+        ) from None
     names = set()
     for tensor in _tensors(proto.graph):
         if uses_external_data(tensor):
@@ -439,7 +451,7 @@ def _session(path: str, content: bytes, external: bool) -> ort.InferenceSession:
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     try:
-        # External data is found relative to a path; all else is loaded from the bytes that were hashed.
+        # External data is found relative to a path; all else comes from the bytes hashed.
         return ort.InferenceSession(
             path if external else content, options, providers=["CPUExecutionProvider"]
         )
@@ -456,7 +468,7 @@ def load_models(spec: Spec, columns: int) -> list[StepModel]:
         ModelError: a model breaks the contract, or cannot follow the one before.
     """
     models = [StepModel(declaration, columns) for declaration in declarations(spec)]
-    for before, after in zip(models, models[1:], strict=False):
+    for before, after in pairwise(models):
         if after.dtype != before.dtype:
             raise ModelError(
                 after.path,

@@ -1,7 +1,7 @@
 """Watermark, lateness and lives: every rule about time, each as one formula over arrays.
 
-The formulas take times in and give verdicts out; they know no model and no engine. The array forms are
-the only forms: one event is a batch of one.
+The formulas take times in and give verdicts out; they know no model and no engine. The array
+forms are the only forms: one event is a batch of one.
 
 Danger: all arithmetic is int64. Times of events are bounded by `min_event_time_ms` below and by the
 record timestamp above, spans by `schemas.spec.MAX_SPAN_MS`, so no sum here overflows.
@@ -116,4 +116,5 @@ class Policy:
     def life_over(self, newest: Int64s, finished: Bools, watermark: Int64s) -> Bools:
         """Tells whose life has ended by a watermark, given the newest event time of each."""
         ttl = np.where(finished, self.finished_ttl_ms, self.idle_ttl_ms)
-        return newest + ttl < watermark
+        over: Bools = newest + ttl < watermark
+        return over

@@ -1,11 +1,13 @@
 """The transition: (shard state, batch of records) -> (shard state, outputs).
 
-The Flink operator, the in-process replay and every check call `Scorer.step`, and only it. It takes a
-record through the steps of the policy in their order: already applied, tombstone, schema and key,
-partition, bounds of time, watermark, too late; then it hands operations on keys to `advance`.
+The Flink operator, the in-process replay and every check call `Scorer.step`, and only it. It
+takes a record through the steps of the policy in their order: already applied, tombstone, schema
+and key, partition, bounds of time, watermark, too late; then it hands operations on keys to
+`advance`.
 
-Danger: everything here is decided for a whole batch at once, and must come out as if the records had come
-one by one. The shard is changed in place: it holds millions of rows, and there is one owner.
+Danger: everything here is decided for a whole batch at once, and must come out as if the records
+had come one by one. The shard is changed in place: it holds millions of rows, and there is one
+owner.
 """
 
 from collections.abc import Iterable
@@ -222,7 +224,9 @@ class Scorer:
             applied=applied,
         )
 
-    def _slots(self, shard: Shard, columns: Columns, row: Rows, wanted: Bools, refuse: Any) -> Int64s:
+    def _slots(
+        self, shard: Shard, columns: Columns, row: Rows, wanted: Bools, refuse: Any
+    ) -> Int64s:
         """Finds or makes the slot of each wanted record; refuses keys of other partitions."""
         keys = columns.keys
         slots = np.full(len(row), -1, np.int64)
@@ -233,25 +237,25 @@ class Scorer:
         unknown = at[slots[at] < 0]
         if not len(unknown):
             return slots
-        fresh = dict.fromkeys(keys[j] for j in row[unknown].tolist())
+        fresh = list(dict.fromkeys([keys[j] for j in row[unknown].tolist()]))
         source = self.spec.source
+        homes: dict[str, int] = {}
         if source.partitioner != "none":
             encoded = [key.encode() for key in fresh]
-            homes = partitions_for(encoded, source.partitioner, source.partitions)
-            fresh = dict(zip(fresh, homes.tolist(), strict=True))
-        for i in unknown.tolist():
+            found = partitions_for(encoded, source.partitioner, source.partitions)
+            homes = dict(zip(fresh, found.tolist(), strict=True))
+            fresh = [key for key in fresh if homes[key] == shard.partition]
+        shard.keys.add(fresh)
+        wanted_keys = [keys[j] for j in row[unknown].tolist()]
+        slots[unknown] = np.fromiter(map(lookup, wanted_keys, repeat(-1)), np.int64, len(unknown))
+        for i in unknown[slots[unknown] < 0].tolist():
             key = keys[int(row[i])]
-            home = fresh[key]
-            if home is not None and home != shard.partition:
-                refuse(
-                    i,
-                    Reason.MISROUTED,
-                    f"key {key!r} belongs in partition {home} by {source.partitioner} over "
-                    f"{source.partitions}, found in {shard.partition}",
-                )
-                continue
-            slot = shard.keys.slots.get(key, -1)  # an earlier record of this batch may have made it
-            slots[i] = shard.keys.add(key) if slot < 0 else slot
+            refuse(
+                i,
+                Reason.MISROUTED,
+                f"key {key!r} belongs in partition {homes[key]} by {source.partitioner} over "
+                f"{source.partitions}, found in {shard.partition}",
+            )
         return slots
 
     def _tombstones(
@@ -504,9 +508,7 @@ class Scorer:
         keys, size = shard.keys, shard.keys.size
         slots = np.flatnonzero(keys.dirty[:size] & keys.used[:size])
         keys.dirty[:size] = False
-        empty = (
-            (keys.heads[slots] < 0) & (keys.held[slots] == 0) & (keys.markers[slots] == NEVER)
-        )
+        empty = (keys.heads[slots] < 0) & (keys.held[slots] == 0) & (keys.markers[slots] == NEVER)
         gone, slots = slots[empty], slots[~empty]
         back = set()
         values = codec.encode_keys(shard, slots, self._horizon(shard), self._layout)
@@ -542,8 +544,7 @@ class Scorer:
         pairs = list(items)
         names = [name for name, _ in pairs]
         found = codec.decode_keys(names, [value for _, value in pairs], self._layout)
-        for name in names:
-            shard.keys.add(name)
+        shard.keys.add(names)
         self._restore_keys(shard, found)
         self._restore_events(shard, found, resets_before)
         self._restore_held(shard, found)

@@ -1,9 +1,10 @@
 """What a shard keeps: keys, the applied events of each key, and held events, as arrays.
 
-A shard is one partition. Each key has a slot; each applied event is a row of the pool that points to the
-event before it in the key's life, and carries the model state after it. So the newest row of a key is
-its state, an insertion makes new rows from the point of insertion on, and folding an event in costs
-nothing: rows below the horizon are simply no longer reached, but for the newest of them, the base.
+A shard is one partition. Each key has a slot; each applied event is a row of the pool that points
+to the event before it in the key's life, and carries the model state after it. So the newest row
+of a key is its state, an insertion makes new rows from the point of insertion on, and folding an
+event in costs nothing: rows below the horizon are simply no longer reached, but for the newest of
+them, the base.
 
 Danger: rows that were superseded or whose step was refused stay in the arrays until the pool is
 compacted. Nothing may read the pool but by following `head` and `previous`.
@@ -60,7 +61,7 @@ class Columnar:
 
 
 def _blank(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    return np.full(shape, None) if dtype is object or dtype == object else np.zeros(shape, dtype)
+    return np.full(shape, None) if np.dtype(dtype).kind == "O" else np.zeros(shape, dtype)
 
 
 class Pool(Columnar):
@@ -181,29 +182,29 @@ class Keys(Columnar):
         self.names: list[str] = []
         self._free: list[int] = []
 
-    def add(self, key: str) -> int:
-        """Returns a fresh slot for a key that has none."""
-        if self._free:
-            slot = self._free.pop()
+    def add(self, keys: list[str]) -> None:
+        """Gives a fresh slot to each of some keys that have none."""
+        again = [self._free.pop() for _ in range(min(len(self._free), len(keys)))]
+        new = len(keys) - len(again)
+        slots = [*again, *range(self.size, self.size + new)]
+        self.grow(self.size + new)
+        self.size += new
+        self.names.extend([""] * new)
+        for slot, key in zip(slots, keys, strict=True):
             self.names[slot] = key
-        else:
-            slot = self.size
-            self.grow(slot + 1)
-            self.size += 1
-            self.names.append(key)
-        self.slots[key] = slot
-        self.clear(slot)
-        self.markers[slot] = NEVER
-        self.held[slot] = 0
-        self.dirty[slot] = self.stored[slot] = False
-        self.used[slot] = True
-        return slot
+        self.slots.update(zip(keys, slots, strict=True))
+        at = np.array(slots, np.int64)
+        self.clear(at)
+        self.markers[at] = NEVER
+        self.held[at] = 0
+        self.dirty[at] = self.stored[at] = False
+        self.used[at] = True
 
-    def clear(self, slot: int) -> None:
-        """Ends the key's life without a successor."""
-        self.heads[slot] = -1
-        self.sequences[slot] = self.epochs[slot] = self.late_seen[slot] = 0
-        self.finished[slot] = False
+    def clear(self, slots: Rows) -> None:
+        """Ends the lives of keys without a successor."""
+        self.heads[slots] = -1
+        self.sequences[slots] = self.epochs[slots] = self.late_seen[slots] = 0
+        self.finished[slots] = False
 
     def remove(self, slots: Rows) -> None:
         """Frees slots."""
@@ -215,7 +216,7 @@ class Keys(Columnar):
 
 
 class HeldEvents(Columnar):
-    """Held events in (event time, offset) order, a row each; `start` is the first not yet released."""
+    """Held events by event time and offset, a row each; `start` is the first not released."""
 
     times: Int64s
     offsets: Int64s
@@ -329,7 +330,9 @@ class Held:
     def _of_key(self, slot: int, before_offset: int) -> Iterator[tuple[HeldEvents, Rows]]:
         for table in self._tables:
             live = table.rows()
-            rows = np.flatnonzero((table.slots[live] == slot) & (table.offsets[live] < before_offset))
+            rows = np.flatnonzero(
+                (table.slots[live] == slot) & (table.offsets[live] < before_offset)
+            )
             if len(rows):
                 yield table, rows + table.start
 

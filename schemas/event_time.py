@@ -32,6 +32,5 @@ def iso8601_ms(text: str, zone: dt.timezone | None) -> int:
         if zone is None:
             raise ValueError("no zone, and event.time.offset is not set")
         moment = moment.replace(tzinfo=zone)
-    # A zone may carry moments of years 1 and 9999 over the edge when they are compared: subtract, which
-    # does not normalise first.
+    # Converting to UTC first would overflow in the years 1 and 9999; subtracting does not.
     return (moment - _EPOCH) // _MILLISECOND

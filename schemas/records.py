@@ -8,7 +8,7 @@ import base64
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 import numpy as np
@@ -53,7 +53,7 @@ class Prediction(msgspec.Struct, gc=False):
 class Reject(msgspec.Struct, gc=False):
     """A record that was not applied as an on-time event, unharmed, and the reason.
 
-    `key_base64` and `value_base64` stand in place of `key` and `value` where the bytes are not UTF-8.
+    `key_base64` and `value_base64` stand for `key` and `value` where the bytes are not UTF-8.
     """
 
     partition: int
@@ -83,7 +83,7 @@ def encode_lines(records: Sequence[Prediction] | Sequence[Reject]) -> list[bytes
     """Encodes records as JSON, one bytes object each, without newlines."""
     if not records:
         return []
-    # JSON holds no raw newline, so the split is exact; the last piece is the empty one after the end.
+    # JSON holds no raw newline, so the split is exact; what follows the last one is empty.
     return _ENCODER.encode_lines(records).split(b"\n")[:-1]
 
 
@@ -119,7 +119,7 @@ class RecordBatch:
         )
 
     def to_bytes(self) -> bytes:
-        """Packs the batch: header, offsets, timestamps, key and value sizes (-1: null), the bytes."""
+        """Packs the batch: header, offsets, timestamps, sizes (-1: null), keys, values."""
         sizes = np.array(
             [-1 if item is None else len(item) for item in (*self.keys, *self.values)], dtype="<i4"
         )
@@ -159,9 +159,3 @@ class RecordBatch:
             for i in np.flatnonzero(sizes < 0).tolist():
                 items[i] = None
         return cls(partition, offsets, timestamps, items[:n], items[n:])
-
-
-def json_schema(record: type[Any]) -> dict[str, Any]:
-    """Returns the JSON Schema (draft 2020-12) of a record or of the spec."""
-    schema = msgspec.json.schema(record)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -1,9 +1,10 @@
 """The job spec: one strictly validated TOML file for each job.
 
-The classes here mirror the file table by table and hold no logic; what one table alone can say wrong is
-refused by their types, what two settings say against each other by `schemas.spec_checks`. A refusal is
-a `SpecError` that names the file, the key path, both values and the remedy. Relative model paths are
-resolved against the spec's own folder, never the working directory.
+The classes here mirror the file table by table and hold no logic; what one table alone can say
+wrong is refused by their types, what two settings say against each other by
+`schemas.spec_checks`. A refusal is a `SpecError` that names the file, the key path, both values
+and the remedy. Relative model paths are resolved against the spec's own folder, never the working
+directory.
 """
 
 import tomllib

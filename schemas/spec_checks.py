@@ -11,6 +11,8 @@ from schemas.spec import (
     Delta,
     FieldFeature,
     Index,
+    Model,
+    NextModel,
     OneHot,
     Previous,
     Spec,
@@ -67,7 +69,7 @@ def _event_time(spec: Spec) -> None:
     if time.offset is not None and time.unit != "iso8601":
         raise SpecError(
             "event.time.offset",
-            f"{time.offset!r} given with unit = {time.unit!r}: only zone-less iso8601 text needs one",
+            f"{time.offset!r} given with unit = {time.unit!r}: only zone-less text needs one",
             'remove offset, or set unit = "iso8601"',
         )
     if time.offset is not None and (int(time.offset[1:3]) > 23 or int(time.offset[4:]) > 59):
@@ -165,10 +167,8 @@ def _feature_field(
 
 
 def _models(spec: Spec) -> None:
-    tables = [
-        ("model", spec.model),
-        *((f"model.next[{i}]", m) for i, m in enumerate(spec.model.next)),
-    ]
+    tables: list[tuple[str, Model | NextModel]] = [("model", spec.model)]
+    tables.extend((f"model.next[{i}]", following) for i, following in enumerate(spec.model.next))
     for where, model in tables:
         if model.window is not None and model.states:
             raise SpecError(

@@ -13,13 +13,17 @@ def written(out: Path) -> Records:
     """The records of a run's output directory, sorted."""
     return {
         name: sorted(
-            line for part in (out / name).glob("part-*.jsonl") for line in part.read_bytes().splitlines()
+            line
+            for part in (out / name).glob("part-*.jsonl")
+            for line in part.read_bytes().splitlines()
         )
         for name in ("predictions", "rejects")
     }
 
 
-def in_process(spec: Path | Spec, log: Path, *, open_end: bool = False, rows: int = 16_384) -> Records:
+def in_process(
+    spec: Path | Spec, log: Path, *, open_end: bool = False, rows: int = 16_384
+) -> Records:
     """The records that the transition alone gives, sorted."""
     scorer = Scorer(load_spec(spec) if isinstance(spec, Path) else spec)
     shards = {}
