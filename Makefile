@@ -49,7 +49,7 @@ run: $(STAMP) ## score a recorded week of real flights on an embedded Flink, the
 	@echo "== run: examples/flights through the Flink job, outputs in $(OUT)/flights"
 	@$(BIN)/tidegate run examples/flights/flights.toml --log examples/flights/week.jsonl.gz \
 		--out $(OUT)/flights --overwrite
-	@$(BIN)/tidegate summary $(OUT)/flights
+	@$(BIN)/python -m examples.flights.evaluate $(OUT)/flights
 
 test: $(STAMP) ## run every test
 	@echo "== test: pytest"

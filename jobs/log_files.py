@@ -99,9 +99,10 @@ def decode_lines(lines: list[bytes]) -> list[RecordBatch]:
     """
     if not lines:
         return []
-    heads = np.frombuffer(base64.b64decode(b"".join([line[:HEAD_SIZE] for line in lines])), _HEAD)
-    if len(heads) != len(lines):
-        raise ValueError(f"{len(lines)} lines have {len(heads)} heads: not a file of this format")
+    text = b"".join([line[:HEAD_SIZE] for line in lines])
+    if len(text) != HEAD_SIZE * len(lines):
+        raise ValueError("a line is shorter than its head: not a file of this format")
+    heads = np.frombuffer(base64.b64decode(text), _HEAD)
     flagged = np.flatnonzero(heads["flags"] & _BASE64_BODY)
     if flagged.size:
         lines = list(lines)

@@ -81,7 +81,7 @@ class ScoreShard(KeyedProcessFunction):  # type: ignore[misc]
         """Ends the shard when the input has ended: releases what is held, tells the counters."""
         partition = self._partitions[ctx.get_current_key()]
         shard = self._shards.get(partition) or self._meet(partition)
-        outputs = Outputs([], [], [])
+        outputs = Outputs.none()
         if not self._open_end:
             outputs = self._scorer.finish(shard)
             self._save(shard)

@@ -18,13 +18,13 @@ from typing import Any
 from pyflink.common import Configuration, Types
 from pyflink.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
 from pyflink.java_gateway import get_gateway
-from pyflink.table import StatementSet, StreamTableEnvironment, Table
+from pyflink.table import StreamTableEnvironment, Table
 
 from jobs.flink_settings import FILE_LINES_PER_ROW
 from jobs.operator import ScoreShard, output_type
 from jobs.pack import pack_lines
 from jobs.shard_keys import max_parallelism, shard_keys
-from jobs.uids import set_uids
+from jobs.uids import ends_of, set_uids
 
 #: The sinks, each of which is also the field of the operator's output that it takes.
 SINKS = ("predictions", "rejects", "counters")
@@ -73,10 +73,12 @@ def attach(env: StreamExecutionEnvironment, tables: StreamTableEnvironment, job:
         .uid("score")
         .name("score")
     )
-    statements = _unnest_into_sinks(tables, scored, job.sinks)
-
-    statements.attach_as_datastream()
-    set_uids(env)
+    set_uids("read", [scored._j_data_stream.getTransformation()])
+    tables.create_temporary_view("scored", scored)
+    for sink in SINKS:
+        before = ends_of(env)
+        _unnest_into(tables, sink, job.sinks)
+        set_uids(sink, [end for key, end in ends_of(env).items() if key not in before])
 
 
 def _source(tables: StreamTableEnvironment, folder: Path) -> Table:
@@ -116,22 +118,21 @@ def _key_by(packed: DataStream) -> KeyedStream:
     return KeyedStream(packed._j_data_stream.keyBy(selector, key_type), block, packed)
 
 
-def _unnest_into_sinks(
-    tables: StreamTableEnvironment, scored: DataStream, folder: Path
-) -> StatementSet:
-    """5 and 6: one statement for each sink; in one set, so that they share all before them."""
-    tables.create_temporary_view("scored", scored)
-    statements = tables.create_statement_set()
-    for sink in SINKS:
-        tables.execute_sql(
-            f"CREATE TEMPORARY TABLE {sink} (record BYTES) "
-            f"WITH ({_files(folder / sink)}, 'format' = 'raw')"
-        )
-        statements.add_insert_sql(
-            f"INSERT INTO {sink} SELECT record FROM scored "  # noqa: S608 (our own names)
-            f"CROSS JOIN UNNEST(scored.{sink}) AS unnested (record)"
-        )
-    return statements
+def _unnest_into(tables: StreamTableEnvironment, sink: str, folder: Path) -> None:
+    """5 and 6: the elements of the sink's field, each a record of its table.
+
+    Attached one by one, all sinks still share what comes before: `scored` is one stream.
+    """
+    tables.execute_sql(
+        f"CREATE TEMPORARY TABLE {sink} (record BYTES) "
+        f"WITH ({_files(folder / sink)}, 'format' = 'raw')"
+    )
+    statement = tables.create_statement_set()
+    statement.add_insert_sql(
+        f"INSERT INTO {sink} SELECT record FROM scored "  # noqa: S608 (our own names)
+        f"CROSS JOIN UNNEST(scored.{sink}) AS unnested (record)"
+    )
+    statement.attach_as_datastream()
 
 
 def _files(folder: Path) -> str:

@@ -26,14 +26,14 @@ from numpy.typing import NDArray
 from operators.features import RawColumn, raw_columns
 from operators.policy import Int64s, Reason
 from schemas.event_time import iso8601_ms, offset_zone
-from schemas.spec import FieldFeature, Spec
+from schemas.spec import Delta, FieldFeature, Previous, Spec
 
 Float64s = NDArray[np.float64]
 
 _INT64 = (-(2**63), 2**63 - 1)
 _MAX_NESTING = 100
 #: Events decoded at a time: their objects fit the processor's cache, and are reused from it.
-_CHUNK = 2048
+_CHUNK = 512
 _PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 _FAST_TYPES: dict[str, Any] = {
     "str": str,
@@ -108,7 +108,7 @@ class Decoder:
         )
         self._fast = msgspec.json.Decoder(self._struct)
         self._raw: list[RawColumn] = raw_columns(spec)
-        self._scaled = [f for f in spec.features if isinstance(f, FieldFeature)]
+        self._scaled = [f for f in spec.features if isinstance(f, FieldFeature | Previous | Delta)]
         self._scaled_columns = [
             next(i for i, c in enumerate(self._raw) if c.field == f.field and c.codes is None)
             for f in self._scaled
@@ -187,8 +187,11 @@ class Decoder:
         """Returns one event (or None) a row, and the event time of each heartbeat."""
         blob = b"\n".join(values)
         plain = blob.isascii() or _is_utf8(blob)
-        # Every record that can pass has a bracket of its own; one nested too deep has 100 more.
-        nested = blob.count(b"{") + blob.count(b"[") - len(values) >= _MAX_NESTING
+        # What is nested too deep is longer than its brackets.
+        nested = max(map(len, values), default=0) > 2 * _MAX_NESTING and (
+            # Every record that can pass has a bracket of its own; one too deep has 100 more.
+            blob.count(b"{") + blob.count(b"[") - len(values) >= _MAX_NESTING
+        )
         heartbeats: dict[int, int] = {}
         events: list[Any] = []
         # One newline between two records and none in them: only then a line is a record.

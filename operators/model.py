@@ -13,7 +13,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import onnx
@@ -131,6 +131,7 @@ class StepModel:
         self._check_input(columns)
         self.output_size = self._check_output()
         self.states = tuple(self._check_state(state) for state in self.declaration.states)
+        self._outputs = [self.declaration.output, *(tensor.output for tensor in self.states)]
         row = np.dtype((self.dtype, (self.window - 1, columns))) if self.window else None
         self.state_bytes = row.itemsize if row is not None else sum(t.nbytes for t in self.states)
         self.batch_difference = 0.0 if self.single else self._check_batch_invariance()
@@ -303,18 +304,12 @@ class StepModel:
         feeds = {self.declaration.input: x}
         at = 0
         for tensor in self.states:
-            feeds[tensor.input] = _view(
-                state[:, at : at + tensor.nbytes], tensor.dtype, tensor.shape
-            )
+            part = state if len(self.states) == 1 else state[:, at : at + tensor.nbytes]
+            feeds[tensor.input] = _view(part, tensor.dtype, tensor.shape)
             at += tensor.nbytes
-        outputs = self._session.run(
-            [self.declaration.output, *(tensor.output for tensor in self.states)], feeds
-        )
-        rows = [
-            np.ascontiguousarray(out).reshape(n, -1).view(np.uint8)
-            for out in cast(list[NDArray[Any]], outputs[1:])
-        ]
-        y = np.asarray(outputs[0]).reshape(n, self.output_size)
+        y, *following = self._session.run(self._outputs, feeds)
+        rows = [np.ascontiguousarray(after).reshape(n, -1).view(np.uint8) for after in following]
+        y = np.asarray(y).reshape(n, self.output_size)
         return y, rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
 
     def finite(self, state: StateRows) -> NDArray[np.bool_]:
@@ -324,6 +319,8 @@ class StepModel:
                 len(state), np.bool_
             )  # rows of it are inputs, which are checked themselves
         good = np.ones(len(state), np.bool_)
+        if not len(state):
+            return good
         at = 0
         for tensor in self.states:
             if tensor.dtype.kind == "f":

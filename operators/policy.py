@@ -89,6 +89,10 @@ class Policy:
         """How far behind the watermark the horizon lies."""
         return 0 if self.drop_late else self.allowed_lateness_ms
 
+    def horizon(self, max_event_time: int) -> int:
+        """Returns where the kept history begins, given the greatest event time."""
+        return max_event_time - self.out_of_orderness_ms - self.keep_ms
+
     def time_bounds(self, times: Int64s, timestamps: Int64s) -> tuple[Bools, Bools]:
         """Returns (too far after the record's timestamp, before the earliest plausible time)."""
         future = times > np.minimum(timestamps, _GREATEST_TIMESTAMP) + self.max_future_ms

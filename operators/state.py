@@ -216,7 +216,13 @@ class Keys(Columnar):
 
 
 class HeldEvents(Columnar):
-    """Held events by event time and offset, a row each; `start` is the first not released."""
+    """Held events by event time and offset, a row each; `start` is the first not released.
+
+    Args:
+        raw_columns: numbers kept of each event.
+        capacity: rows to begin with.
+        with_records: whether the Kafka keys and values are kept, as they are of events that wait.
+    """
 
     times: Int64s
     offsets: Int64s
@@ -228,8 +234,9 @@ class HeldEvents(Columnar):
     kafka_keys: NDArray[np.object_]
     values: NDArray[np.object_]
 
-    def __init__(self, raw_columns: int, capacity: int) -> None:
+    def __init__(self, raw_columns: int, capacity: int, with_records: bool) -> None:
         i8: tuple[Any, tuple[int, ...]] = (np.int64, ())
+        anything: tuple[Any, tuple[int, ...]] = (object, ())
         super().__init__(
             {
                 "times": i8,
@@ -238,13 +245,13 @@ class HeldEvents(Columnar):
                 "slots": i8,
                 "raw": (np.float64, (raw_columns,)),
                 "terminal": (np.bool_, ()),
-                "ids": (object, ()),
-                "kafka_keys": (object, ()),
-                "values": (object, ()),
+                "ids": anything,
+                **({"kafka_keys": anything, "values": anything} if with_records else {}),
             },
             capacity,
         )
         self.start = 0
+        self.with_records = with_records
 
     def rows(self) -> slice:
         """Returns where the events are that were not yet released."""
@@ -273,10 +280,16 @@ class HeldEvents(Columnar):
 
 
 class Held:
-    """All held events of a shard, as a few sorted tables of growing size."""
+    """All held events of a shard, as a few sorted tables of growing size.
 
-    def __init__(self, raw_columns: int) -> None:
+    Args:
+        raw_columns: numbers kept of each event.
+        with_records: whether events are ever held, so that their records must be kept.
+    """
+
+    def __init__(self, raw_columns: int, with_records: bool) -> None:
         self._raw_columns = raw_columns
+        self._with_records = with_records
         self._tables: list[HeldEvents] = []
 
     def __len__(self) -> int:
@@ -284,7 +297,7 @@ class Held:
 
     def new_table(self, capacity: int) -> HeldEvents:
         """Returns an empty table to be filled and given to `add`."""
-        return HeldEvents(self._raw_columns, max(capacity, 1))
+        return HeldEvents(self._raw_columns, max(capacity, 1), self._with_records)
 
     def add(self, table: HeldEvents) -> None:
         """Takes a table over; tables of like size are merged, so that there are few."""
@@ -344,6 +357,60 @@ class Held:
                 yield table, rows + table.start
 
 
+class KnownIds:
+    """Tells event ids that are surely new from those that may be known: a Bloom filter.
+
+    Two probes into a table of bytes, 16 for each id at the most: about one new id in a hundred is
+    doubted then, which costs a look-up and decides nothing.
+    """
+
+    _BYTES_PER_ID = 16
+    _MIX = np.uint64(0x9E3779B97F4A7C15)
+
+    def __init__(self) -> None:
+        self._table = np.zeros(1 << 16, np.bool_)
+        self.size = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether it should be made anew."""
+        return self.size * self._BYTES_PER_ID > len(self._table)
+
+    def renew(self, room: int) -> None:
+        """Forgets everything, and makes room for so many ids."""
+        size = max(room * self._BYTES_PER_ID, 1 << 16)
+        self._table = np.zeros(1 << (size - 1).bit_length(), np.bool_)
+        self.size = 0
+
+    def doubtful(self, slots: Int64s, ids: NDArray[np.object_]) -> Bools:
+        """Adds the ids of some keys; tells which may have been there before, or twice.
+
+        Args:
+            slots: the keys' slots, shape (n,).
+            ids: event ids, None for none, which is never known, shape (n,).
+        """
+        mixed = self._mixed(slots, ids)
+        first, second = self._probes(mixed)
+        doubtful = self._table[first] & self._table[second]
+        self._table[first] = self._table[second] = True
+        self.size += len(slots)
+        order = np.argsort(mixed, kind="stable")
+        doubtful[order[1:]] |= mixed[order[1:]] == mixed[order[:-1]]
+        none = ids == None  # noqa: E711 (element by element)
+        return doubtful & ~none if none.any() else doubtful
+
+    def _mixed(self, slots: Int64s, ids: NDArray[np.object_]) -> NDArray[np.uint64]:
+        hashes = np.fromiter(map(hash, ids.tolist()), np.int64, len(ids)).view(np.uint64)
+        mixed: NDArray[np.uint64] = (hashes ^ slots.view(np.uint64) * self._MIX) * self._MIX
+        return mixed
+
+    def _probes(self, mixed: NDArray[np.uint64]) -> tuple[Int64s, Int64s]:
+        bits = np.uint64(len(self._table).bit_length() - 1)
+        first = mixed >> (np.uint64(64) - bits)
+        second = (mixed * self._MIX) >> (np.uint64(64) - bits)
+        return first.view(np.int64), second.view(np.int64)
+
+
 @dataclass(slots=True)
 class Shard:
     """The state of one partition.
@@ -352,7 +419,7 @@ class Shard:
         partition: its number.
         last_offset: offset of the last record applied, -1 before the first.
         max_event_time: greatest event time accepted, or `NEVER`.
-        known_ids: hashes of (key, id) that may be kept; a miss proves an id new.
+        known_ids: ids that may be kept.
         swept_at: the watermark at the last sweep for ended lives.
         removed: keys whose stored state must go at the next drain.
         counters: what happened so far, by name; no part of the state.
@@ -364,7 +431,7 @@ class Shard:
     held: Held
     last_offset: int = -1
     max_event_time: int = NEVER
-    known_ids: set[int] = field(default_factory=set)
+    known_ids: KnownIds = field(default_factory=KnownIds)
     swept_at: int = NEVER
     removed: list[str] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
@@ -377,28 +444,11 @@ class Shard:
     def compact(self, horizon: int, room: int) -> None:
         """Makes room for more pool rows, dropping those no key reaches any more."""
         pool, keys = self.pool, self.keys
-        if pool.size + room <= pool.capacity:
+        if pool.size + room <= pool.capacity and not self.known_ids.full:
             return
         slots = np.flatnonzero(keys.used[: keys.size] & (keys.heads[: keys.size] >= 0))
         rows, counts = pool.chains(keys.heads[slots], horizon)
         ends = np.cumsum(counts)
-        if self.known_ids:
-            names = keys.names
-            self.known_ids = {
-                hash((names[slot], event_id))
-                for slot, event_id in zip(
-                    pool.slots[rows].tolist(), pool.ids[rows].tolist(), strict=True
-                )
-                if event_id is not None
-            }
-            everyone = np.ones(keys.size, np.bool_)
-            for table, held in self.held.of(everyone):
-                self.known_ids.update(
-                    hash((names[slot], event_id))
-                    for slot, event_id in zip(
-                        table.slots[held].tolist(), table.ids[held].tolist(), strict=True
-                    )
-                )
         pool.keep(rows)
         pool.previous[: pool.size] = np.arange(-1, pool.size - 1)
         pool.previous[ends - counts] = -1
@@ -406,3 +456,13 @@ class Shard:
         keys.heads[slots] = ends - 1
         if pool.size + room > pool.capacity // 2:
             pool.grow(2 * (pool.size + room))
+        if self.known_ids.size:
+            self.relearn_ids()
+
+    def relearn_ids(self) -> None:
+        """Makes the filter of known ids anew, from the ids that are kept."""
+        pool = self.pool
+        self.known_ids.renew(pool.capacity + 2 * len(self.held))
+        self.known_ids.doubtful(pool.slots[: pool.size], pool.ids[: pool.size])
+        for table, rows in self.held.of(np.ones(self.keys.size, np.bool_)):
+            self.known_ids.doubtful(table.slots[rows], table.ids[rows])

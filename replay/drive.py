@@ -99,8 +99,11 @@ def replay_log(
 
 
 def _write(work: Path, partition: int, outputs: Outputs) -> None:
-    for name, lines in (("predictions", outputs.predictions), ("rejects", outputs.rejects)):
+    for name, lines in (
+        ("predictions", outputs.prediction_lines),
+        ("rejects", outputs.reject_lines),
+    ):
         if lines:
             # Opened anew: there may be more partitions than a process may have open files.
             with (work / name / f"part-{partition:05}.jsonl").open("ab") as file:
-                file.write(b"\n".join(lines) + b"\n")
+                file.write(lines)

@@ -59,12 +59,12 @@ class Reject(msgspec.Struct, gc=False):
     partition: int
     offset: int
     timestamp: int
+    key: str | UnsetType | None
+    key_base64: str | UnsetType
     reason: str
     detail: str
     lateness_ms: int | None
     applied: bool
-    key: str | UnsetType | None = UNSET
-    key_base64: str | UnsetType = UNSET
     value: str | UnsetType | None = UNSET
     value_base64: str | UnsetType = UNSET
 
@@ -79,12 +79,15 @@ def text_or_base64(data: bytes | None) -> tuple[str | UnsetType | None, str | Un
         return UNSET, base64.b64encode(data).decode("ascii")
 
 
-def encode_lines(records: Sequence[Prediction] | Sequence[Reject]) -> list[bytes]:
-    """Encodes records as JSON, one bytes object each, without newlines."""
-    if not records:
-        return []
+def encode_lines(records: Sequence[Prediction] | Sequence[Reject]) -> bytes:
+    """Encodes records as JSON Lines, each with a newline after it."""
+    return _ENCODER.encode_lines(records)
+
+
+def records_in(lines: bytes) -> list[bytes]:
+    """Splits JSON Lines into records, without their newlines."""
     # JSON holds no raw newline, so the split is exact; what follows the last one is empty.
-    return _ENCODER.encode_lines(records).split(b"\n")[:-1]
+    return lines.split(b"\n")[:-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,7 +191,8 @@ class Oracle:
     def check_numbers(self, values: dict[str, Any], time: int) -> None:
         """A number that is not finite once scaled and cast to the model's dtype is malformed."""
         for feature in self.features:
-            if feature["kind"] == "field" and values[feature["field"]] is not None:
+            takes_number = feature["kind"] in ("field", "previous", "delta")
+            if takes_number and values[feature["field"]] is not None:
                 number = scaled(feature, float(values[feature["field"]]))
                 if not math.isfinite(self.models[self.model_index(time)].cast(number)):
                     raise RefusedError("malformed")

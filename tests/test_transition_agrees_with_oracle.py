@@ -8,6 +8,7 @@ event script with both answers beside each row; `random_log(seed)` brings a prin
 
 import itertools
 import json
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,11 @@ def disagreement(
     scorers = scorers or new_scorers(case, folder)
     whole: Answers | None = None
     for way, (size, restore) in WAYS.items():
-        answer = run_core(scorers, case.rows, size, restore)
+        try:
+            answer = run_core(scorers, case.rows, size, restore)
+        except Exception:  # no record may ever raise: that is a restart loop
+            only = scripts.outcomes(*expected, case.setup.start_ms)
+            return f"{way}\n{case.script(oracle=only)}\n{traceback.format_exc(limit=-4)}"
         whole = whole or answer
         parsed = parse(answer)
         assert answer.keys == [each["key"] for each in parsed[0]]

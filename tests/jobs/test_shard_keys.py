@@ -45,5 +45,5 @@ def test_key_groups_are_those_of_flink() -> None:
 
 def test_keys_never_change() -> None:
     """The keys are part of every savepoint."""
-    assert KEYS == shard_keys(4)
+    assert (299, 238, 8, 101) == shard_keys(4)
     assert (128, 128, 128, 32768) == tuple(map(max_parallelism, (1, 4, 8, 1000)))

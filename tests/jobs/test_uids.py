@@ -1,0 +1,60 @@
+"""The uids of the job: the state of a savepoint is found by them."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.java import find_java
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """Uid to operator, of four variants of the job."""
+    answer = subprocess.run(
+        [sys.executable, "-m", "tests.jobs.graph_uids", str(tmp_path_factory.mktemp("graphs"))],
+        cwd=ROOT,
+        env={**os.environ, "JAVA_HOME": str(find_java().home)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr[-2000:]
+    graphs: dict[str, dict[str, str]] = json.loads(answer.stdout.splitlines()[-1])
+    return graphs
+
+
+def operators(graph: dict[str, str]) -> dict[str, str]:
+    """Without the planner's numbers, which differ with everything planned before."""
+    return {uid: re.sub(r"\[\d+\]", "", name) for uid, name in graph.items()}
+
+
+def test_every_operator_has_a_uid_that_says_its_stage(graphs: dict[str, dict[str, str]]) -> None:
+    """They are part of every savepoint, so they are written down here."""
+    sinks = ("predictions", "rejects", "counters")
+    ends = ("DataStreamToTable", "Correlate", "Calc", "StreamingFileWriter", "end")
+    expected = {f"{sink}:{operator}" for sink in sinks for operator in ends} | {"score"}
+    expected |= {f"read:{each}" for each in ("source", "PythonCalc", "Calc", "TableToDataStream")}
+    assert expected == set(graphs["all"])
+
+
+def test_uids_are_the_same_at_another_parallelism(graphs: dict[str, dict[str, str]]) -> None:
+    """A rescaled job finds its state."""
+    assert operators(graphs["all"]) == operators(graphs["parallel"])
+
+
+@pytest.mark.parametrize("variant", ["one sink", "other order"])
+def test_uids_stay_when_sinks_come_and_go(graphs: dict[str, dict[str, str]], variant: str) -> None:
+    """Adding a sink, anywhere among them, renames nothing."""
+    everything, some = operators(graphs["all"]), operators(graphs[variant])
+    assert some.items() <= everything.items()
+    assert {"score", "read:source", "predictions:StreamingFileWriter"} <= set(some)
