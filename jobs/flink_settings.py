@@ -9,8 +9,8 @@ from pathlib import Path
 
 #: Records that are handed to Python at once.
 ARROW_BATCH = 16_384
-#: Records in one element of an output that goes to a file.
-FILE_LINES_PER_ROW = 1024
+#: Records in one element of an output that goes to a file: all of a batch.
+FILE_LINES_PER_ROW = 0
 
 
 def job_settings(arrow_batch: int = ARROW_BATCH) -> dict[str, str]:

@@ -21,7 +21,7 @@ from pyflink.datastream.state import MapStateDescriptor, ValueStateDescriptor
 
 from operators.scorer import Outputs, Scorer
 from operators.state import Shard
-from schemas.records import RecordBatch
+from schemas.records import RecordBatch, records_in
 from schemas.spec import load_spec
 
 #: The event-time timer at which Flink's watermark arrives only when the input has ended.
@@ -37,8 +37,9 @@ class ScoreShard(KeyedProcessFunction):  # type: ignore[misc]
         spec_path: the job spec; it is loaded where the operator runs.
         shard_keys: the shard key of each partition.
         open_end: the input is a slice of a log: at its end, held events stay held.
-        lines_per_row: records joined into one element of the output, newlines between them. A file
-            is lines either way and takes many at once cheaply; a Kafka topic needs 1.
+        lines_per_row: records joined into one element of the output, newlines between them; 0 for
+            all of a batch. A file is lines either way and takes many at once cheaply; a Kafka topic
+            needs 1.
     """
 
     def __init__(
@@ -109,8 +110,8 @@ class ScoreShard(KeyedProcessFunction):  # type: ignore[misc]
 
     def _row(self, outputs: Outputs, counters: list[bytes] | None = None) -> Row:
         return Row(
-            joined(outputs.predictions, self._lines_per_row),
-            joined(outputs.rejects, self._lines_per_row),
+            joined(outputs.prediction_lines, self._lines_per_row),
+            joined(outputs.reject_lines, self._lines_per_row),
             counters or [],
         )
 
@@ -121,11 +122,16 @@ def output_type() -> Any:
     return Types.ROW_NAMED(["predictions", "rejects", "counters"], [lines, lines, lines])
 
 
-def joined(lines: list[bytes], lines_per_row: int) -> list[bytes]:
-    """Joins so many lines into one element, newlines between them."""
+def joined(lines: bytes, lines_per_row: int) -> list[bytes]:
+    """Cuts JSON Lines into elements of so many records, newlines between them; 0 for one of all."""
+    if not lines:
+        return []
+    if lines_per_row == 0:
+        return [lines[:-1]]
+    records = records_in(lines)
     if lines_per_row == 1:
-        return lines
+        return records
     return [
-        b"\n".join(lines[start : start + lines_per_row])
-        for start in range(0, len(lines), lines_per_row)
+        b"\n".join(records[start : start + lines_per_row])
+        for start in range(0, len(records), lines_per_row)
     ]

@@ -40,7 +40,7 @@ class LogJob:
         source: directory of the partition files.
         sinks: directory in which each sink makes a directory of its name.
         open_end: at the end of the log, held events stay held.
-        lines_per_row: records in one element of an output.
+        lines_per_row: records in one element of an output, 0 for all of a batch.
     """
 
     spec: Path

@@ -78,7 +78,8 @@ def run_log(
         parallelism: subtasks of each operator.
         open_end: the log is a slice: at its end, held events stay held.
         arrow_batch: the most records handed to Python at once; changes no record.
-        lines_per_row: records that leave the operator in one element; changes no record.
+        lines_per_row: records that leave the operator in one element, 0 for all of a batch;
+            changes no record.
         settings: Flink settings that win over those of `jobs.flink_settings`.
         progress: called with the records scored so far.
         flink: a running Flink to use; without it one is started and ended.

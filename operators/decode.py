@@ -33,7 +33,7 @@ Float64s = NDArray[np.float64]
 _INT64 = (-(2**63), 2**63 - 1)
 _MAX_NESTING = 100
 #: Events decoded at a time: their objects fit the processor's cache, and are reused from it.
-_CHUNK = 512
+_CHUNK = 1024
 _PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 _FAST_TYPES: dict[str, Any] = {
     "str": str,
@@ -123,6 +123,11 @@ class Decoder:
 
     def decode(self, values: list[bytes]) -> Columns:
         """Decodes values that are not null, n of them, into columns of n rows."""
+        columns = self._in_chunks(values)
+        self._refuse_not_finite(columns)
+        return columns
+
+    def _in_chunks(self, values: list[bytes]) -> Columns:
         if len(values) <= _CHUNK:
             return self._decode(values)
         pieces = [self._decode(values[at : at + _CHUNK]) for at in range(0, len(values), _CHUNK)]
@@ -154,12 +159,12 @@ class Decoder:
         keys = self._column(events, self._key, "")
         if None in keys or "" in keys:
             for i, key in enumerate(keys):
+                keys[i] = key or ""
                 if not key and i not in heartbeats and events[i] is not None:
                     refused[i] = Refused(Reason.NO_KEY, f"{self._key}: missing, null or empty")
         raw = np.empty((n, len(self._raw)))
         for j, column in enumerate(self._raw):
             raw[:, j] = column.numbers(self._column(events, column.field, None))
-        self._refuse_not_finite(raw, events, refused)
         terminal = np.zeros(n, np.bool_)
         if self._terminal and self._type:
             kinds = self._column(events, self._type, None)
@@ -284,20 +289,15 @@ class Decoder:
             )
         return ms
 
-    def _refuse_not_finite(
-        self, raw: Float64s, events: list[Any], refused: dict[int, Refused]
-    ) -> None:
+    def _refuse_not_finite(self, columns: Columns) -> None:
+        raw, refused = columns.raw, columns.refused
         for feature, j in zip(self._scaled, self._scaled_columns, strict=True):
             with np.errstate(over="ignore", invalid="ignore"):
                 scaled = ((raw[:, j] - feature.shift) * feature.scale).astype(self._dtype)
             bad = ~np.isfinite(scaled) & ~np.isnan(raw[:, j])
-            if bad.any():
-                for i in np.flatnonzero(bad).tolist():
-                    if self._value(events[i], self._key):
-                        detail = (
-                            f"{raw[i, j]!r} is not finite after scale and cast to {self._dtype}"
-                        )
-                        refused.setdefault(i, _malformed(feature.field, detail))
+            for i in np.flatnonzero(bad).tolist():
+                detail = f"{float(raw[i, j])} is not finite after scale and cast to {self._dtype}"
+                refused.setdefault(i, _malformed(feature.field, detail))
 
 
 class _Heartbeat(Exception):

@@ -5,9 +5,11 @@ call for each record than making its object.
 """
 
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from operators.advance import Operations, Results
 from operators.policy import KIND_NAMES
@@ -16,7 +18,7 @@ from operators.state import Rows, Shard
 from schemas.records import Prediction, Trigger, encode_lines, records_in
 
 #: Records built at a time: their objects fit the processor's cache, and are reused from it.
-_CHUNK = 512
+_CHUNK = 1024
 
 _KINDS = np.array(KIND_NAMES, object)
 
@@ -75,69 +77,48 @@ class Emitter:
         which = order[results.kind[order] > 0]
         for kind, n in enumerate(np.bincount(results.kind[which], minlength=4).tolist()):
             shard.count(f"predictions.{KIND_NAMES[kind]}", n)
-        lines: list[bytes] = []
-        keys: list[str] = []
+        columns = self._columns(shard, ops, results, which)
+        lines = []
         for at in range(0, len(which), _CHUNK):
-            some_lines, some_keys = self._predictions(shard, ops, results, which[at : at + _CHUNK])
-            lines.append(some_lines)
-            keys += some_keys
-        return Outputs(b"".join(lines), keys, rejects.lines())
+            # One call makes them all; the arrays become objects just before.
+            part = [column[at : at + _CHUNK] for column in columns]
+            lines.append(encode_lines(self._records(shard.partition, part)))
+        return Outputs(b"".join(lines), columns[0].tolist(), rejects.lines())
 
-    def _predictions(
+    def _columns(
         self, shard: Shard, ops: Operations, results: Results, which: Rows
-    ) -> tuple[bytes, list[str]]:
-        events, pool = ops.events, shard.pool
-        rows = results.row[which]
-        times = pool.times[rows]
-        event_times = times.tolist()
-        # Where no event was inserted before a newer one, these are the same objects.
-        same = bool((events.times[which] == times).all())
-        trigger_times = event_times if same else events.times[which].tolist()
-        names = shard.keys.names
-        keys = [names[slot] for slot in events.slots[which].tolist()]
-        y: list[Any] = results.y[which].tolist()
-        if results.y.shape[1] == 1:
-            y = results.y[which, 0].tolist()
-        partition, generation = shard.partition, self._generation
-        columns = zip(
-            keys,
-            results.epoch[which].tolist(),
-            results.sequence[which].tolist(),
-            event_times,
-            _KINDS[results.kind[which]].tolist(),
-            y,
-            self._digests[pool.models[rows]].tolist(),
-            pool.counts[rows].tolist(),
-            results.late_seen[which].tolist(),
-            ops.watermark[which].tolist(),
-            results.final[which].tolist(),
-            events.offsets[which].tolist(),
-            trigger_times,
-            events.ids[which].tolist(),
-            strict=True,
-        )
-        records = [
-            Prediction(
-                key,
-                generation,
-                epoch,
-                sequence,
-                time,
-                kind,
-                value,
-                model,
-                seen,
-                late,
-                watermark,
-                final,
-                Trigger(partition, offset, trigger_time, event_id),
-            )
-            for (
-                key, epoch, sequence, time, kind, value, model, seen, late, watermark, final,
-                offset, trigger_time, event_id,
-            ) in columns
-        ]  # fmt: skip
+    ) -> list[NDArray[Any]]:
+        """Gathers the columns of predictions, in the order that `_records` takes them."""
+        events, pool, rows = ops.events, shard.pool, results.row[which]
+        y = results.y[which]
+        columns = [
+            shard.keys.names[events.slots[which]],
+            results.epoch[which],
+            results.sequence[which],
+            pool.times[rows],
+            _KINDS[results.kind[which]],
+            y[:, 0] if y.shape[1] == 1 else y,
+            self._digests[pool.models[rows]],
+            pool.counts[rows],
+            results.late_seen[which],
+            ops.watermark[which],
+            results.final[which],
+            events.offsets[which],
+            events.times[which],
+            events.ids[which],
+        ]
         if results.x is not None:
-            for record, x in zip(records, results.x[which].tolist(), strict=True):
-                record.features = x
-        return encode_lines(records), keys
+            columns.append(results.x[which])
+        return columns
+
+    def _records(self, partition: int, columns: list[NDArray[Any]]) -> list[Prediction]:
+        """Builds predictions from columns."""
+        times, trigger_times = columns[3], columns[12]
+        *lists, offsets, _, ids = [column.tolist() for column in columns[:14]]
+        # Where no event was inserted before a newer one, these are the same objects.
+        same = (times == trigger_times).all()
+        triggered = lists[3] if same else trigger_times.tolist()
+        key, *rest = lists
+        triggers = map(Trigger, repeat(partition), offsets, triggered, ids)
+        features = (column.tolist() for column in columns[14:])
+        return list(map(Prediction, key, repeat(self._generation), *rest, triggers, *features))

@@ -70,11 +70,11 @@ class Persistence:
         values = codec.encode_keys(
             shard, slots, self._policy.horizon(shard.max_event_time), self._layout
         )
-        puts = list(zip([keys.names[slot] for slot in slots.tolist()], values, strict=True))
+        puts = list(zip(keys.names[slots].tolist(), values, strict=True))
         # A key whose life ended may have come back since.
         back = {name for name, _ in puts} if shard.removed else set()
         removed = [name for name in shard.removed if name not in back]
-        removed.extend(keys.names[slot] for slot in gone[keys.stored[gone]].tolist())
+        removed.extend(keys.names[gone[keys.stored[gone]]].tolist())
         shard.removed = []
         keys.stored[slots] = True
         keys.stored[gone] = False

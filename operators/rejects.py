@@ -5,11 +5,13 @@ records only at the end of a batch: under `drop`, one event in twenty may be one
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 
 from operators.advance import REASONS, Operations, Results
 from operators.policy import Int64s, Reason
@@ -122,21 +124,25 @@ class Rejects:
         _, offsets, timestamps, keys, values, reasons, details, lateness, applied = columns
         for (reason, late), n in Counter(zip(reasons, applied, strict=True)).items():
             self._shard.count(f"rejects.{reason}" + (".applied" if late else ""), n)
-        rows = zip(
+        rejects = map(
+            Reject,
+            repeat(self._shard.partition),
             offsets,
             timestamps,
-            map(text_or_base64, keys),
+            *_texts(keys),
             reasons,
             details,
             lateness,
             applied,
-            map(text_or_base64, values),
-            strict=True,
+            *_texts(values),
         )
-        partition = self._shard.partition
-        return encode_lines(
-            [
-                Reject(partition, offset, timestamp, *key, reason, detail, late, done, *value)  # type: ignore[call-arg]
-                for offset, timestamp, key, reason, detail, late, done, value in rows
-            ]
-        )
+        return encode_lines(list(rejects))
+
+
+def _texts(items: tuple[bytes | None, ...]) -> tuple[Iterable[Any], Iterable[Any]]:
+    """Returns texts and base64 texts of bytes, each `UNSET` where the other stands."""
+    try:
+        return [None if item is None else item.decode() for item in items], repeat(UNSET)
+    except UnicodeDecodeError:
+        pairs = [text_or_base64(item) for item in items]
+        return [text for text, _ in pairs], [encoded for _, encoded in pairs]

@@ -141,7 +141,7 @@ class Scorer:
         )
         unmarked = keys.markers[:size] + self.policy.allowed_lateness_ms < watermark
         gone = np.flatnonzero(keys.used[:size] & over & unmarked & (keys.held[:size] == 0))
-        shard.removed.extend(keys.names[slot] for slot in gone[keys.stored[gone]].tolist())
+        shard.removed.extend(keys.names[gone[keys.stored[gone]]].tolist())
         keys.remove(gone)
         shard.count("keys_evicted", len(gone))
 

@@ -159,6 +159,7 @@ class Keys(Columnar):
     dirty: Bools  # changed since the last drain
     stored: Bools  # known to the store
     used: Bools
+    names: NDArray[np.object_]
 
     def __init__(self, capacity: int = 1024) -> None:
         i8: tuple[Any, tuple[int, ...]] = (np.int64, ())
@@ -175,11 +176,11 @@ class Keys(Columnar):
                 "dirty": flag,
                 "stored": flag,
                 "used": flag,
+                "names": (object, ()),
             },
             capacity,
         )
         self.slots: dict[str, int] = {}
-        self.names: list[str] = []
         self._free: list[int] = []
 
     def add(self, keys: list[str]) -> None:
@@ -189,11 +190,9 @@ class Keys(Columnar):
         slots = [*again, *range(self.size, self.size + new)]
         self.grow(self.size + new)
         self.size += new
-        self.names.extend([""] * new)
-        for slot, key in zip(slots, keys, strict=True):
-            self.names[slot] = key
         self.slots.update(zip(keys, slots, strict=True))
         at = np.array(slots, np.int64)
+        self.names[at] = keys
         self.clear(at)
         self.markers[at] = NEVER
         self.held[at] = 0
@@ -209,10 +208,10 @@ class Keys(Columnar):
     def remove(self, slots: Rows) -> None:
         """Frees slots."""
         self.used[slots] = False
-        for slot in slots.tolist():
-            del self.slots[self.names[slot]]
-            self.names[slot] = ""
-            self._free.append(slot)
+        for name in self.names[slots].tolist():
+            del self.slots[name]
+        self.names[slots] = None
+        self._free.extend(slots.tolist())
 
 
 class HeldEvents(Columnar):

@@ -151,14 +151,16 @@ def test_the_counters_are_told_at_the_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "per_row", "expected"),
     [
-        ([], 3, []),
-        ([b"a", b"b"], 1, [b"a", b"b"]),
-        ([b"a", b"b", b"c"], 2, [b"a\nb", b"c"]),
-        ([b"a", b"b", b"c"], 3, [b"a\nb\nc"]),
+        (b"", 3, []),
+        (b"", 0, []),
+        (b"a\nb\n", 1, [b"a", b"b"]),
+        (b"a\nb\nc\n", 2, [b"a\nb", b"c"]),
+        (b"a\nb\nc\n", 3, [b"a\nb\nc"]),
+        (b"a\nb\nc\n", 0, [b"a\nb\nc"]),
     ],
 )
 def test_lines_are_joined_without_a_newline_at_the_end(
-    lines: list[bytes], per_row: int, expected: list[bytes]
+    lines: bytes, per_row: int, expected: list[bytes]
 ) -> None:
     """The file sink writes the last one."""
     assert expected == joined(lines, per_row)

@@ -15,7 +15,7 @@ from tests import models
 from tests.oracle import Row
 from tests.small_jobs import GONE, Store, batch_of, record, small_job
 
-STATES = {
+STATES: dict[str, tuple[dict[str, Any], Any]] = {
     "one state": ({}, models.shift_in()),
     "three states": (
         {"model.states": [{"input": n, "output": f"{n}_next"} for n in ("h", "c", "ema")]},

@@ -72,7 +72,7 @@ def _walk(scorers: dict[int, Scorer], rows: list[Row]) -> tuple[list[bytes], lis
 
 
 def _rows(until: int) -> list[Row]:
-    """Events every two seconds of four keys that take turns, one of them rarely, some of it late."""
+    """Events every two seconds of four keys in turn, one of them rarely, some of it late."""
     rows, at = [], 0
     for i in range(until // 2):
         at = 2 * i - (i % 5 == 0) * 3 - (i % 7 == 0) * 15
