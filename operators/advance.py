@@ -267,6 +267,10 @@ class Advancer:
         pool.ids[rows] = events.ids[run]
         pool.models[rows] = self.model_of(events.times[run])
 
+    def takes_over(self, before: int, after: int) -> bool:
+        """Tells whether a horizon that moves from one time to another passes a cut-over."""
+        return bool(((self._cuts > before) & (self._cuts <= after)).any())
+
     def model_of(self, times: Int64s) -> Int64s:
         """Returns which model steps the events at these times."""
         number: Int64s = np.searchsorted(self._cuts, times, side="right")

@@ -28,6 +28,7 @@ _HEADER = np.dtype(
         ("events", "<u4"),
         ("held", "<u4"),
         ("late_seen", "<u4"),
+        ("state", "<u4"),  # bytes of the state row
         ("count", "<u8"),  # of the first event
         ("first_time", "<i8"),
         ("sequence", "<u8"),
@@ -37,6 +38,7 @@ _HEADER = np.dtype(
 )
 _HELD = np.dtype([("offset", "<i8"), ("timestamp", "<i8"), ("key", "<i4"), ("value", "<i4")])
 _NULL = 0xFFFFFFFF
+_SHARD = ("last_offset", "max_event_time", "spec", "models")
 
 
 class StateRefused(ValueError):
@@ -77,6 +79,7 @@ def encode_keys(shard: Shard, slots: Rows, horizon: int, layout: Layout) -> list
     header["events"] = counts
     header["held"] = keys.held[slots]
     header["late_seen"] = keys.late_seen[slots]
+    header["state"][alive] = layout.state_bytes
     header["count"][alive] = pool.counts[first]
     header["first_time"][alive] = pool.first_times[first]
     header["sequence"] = keys.sequences[slots]
@@ -173,44 +176,54 @@ def decode_keys(names: list[str], values: list[bytes], layout: Layout) -> Decode
     """
     head_size, event_size = _HEADER.itemsize, layout.event.itemsize
     for name, value in zip(names, values, strict=True):
-        if not value or value[0] != VERSION or len(value) < head_size:
+        if value and value[0] != VERSION:
             raise StateRefused(
-                f"state of key {name!r}: layout version {value[0] if value else None}, this is "
-                f"{VERSION}\n  remedy: restore with the release that wrote it, or rerun the log "
-                "under a new generation"
+                f"state of key {name!r}: layout version {value[0]}, this is {VERSION}\n  remedy: "
+                "restore with the release that wrote it, or rerun the log under a new generation"
             )
+        if len(value) < head_size:
+            raise _damaged(name, f"{len(value)} bytes, a header has {head_size}")
     header = np.frombuffer(b"".join([v[:head_size] for v in values]), _HEADER)
-    counts = header["events"].astype(np.int64).tolist()
-    bodies = [
-        v[head_size : head_size + n * event_size] for v, n in zip(values, counts, strict=True)
-    ]
-    events = np.frombuffer(b"".join(bodies), layout.event)
-    ends = [head_size + n * event_size for n in counts]
+    counts = header["events"].astype(np.int64)
+    states_at = head_size + counts * event_size
+    states_end = states_at + header["state"].astype(np.int64)
+    for name, value, end in zip(names, values, states_end.tolist(), strict=True):
+        if len(value) < end:
+            raise _damaged(name, f"{len(value)} bytes, its header says at least {end}")
+    at, ends = states_at.tolist(), states_end.tolist()
+    events = np.frombuffer(
+        b"".join([v[head_size:a] for v, a in zip(values, at, strict=True)]), layout.event
+    )
+    # As wide as the widest model of the job that wrote it: since then, one may have come or gone.
+    width = layout.state_bytes
     states = b"".join(
         [
-            v[at : at + layout.state_bytes]
-            for v, n, at in zip(values, counts, ends, strict=True)
+            v[a:end][:width].ljust(width, b"\0")
+            for v, a, end, n in zip(values, at, ends, counts.tolist(), strict=True)
             if n
         ]
     )
-    after = [at + layout.state_bytes * (n > 0) for n, at in zip(counts, ends, strict=True)]
-    ids: list[str | None] | None = None
-    if layout.with_ids:
-        ids = []
-        for i, (value, n) in enumerate(zip(values, counts, strict=True)):
-            after[i] = _decode_ids(value, after[i], n, ids)
+    ids: list[str | None] | None = [] if layout.with_ids else None
     held: list[tuple[int, int, int, bytes | None, bytes]] = []
-    for i in np.flatnonzero(header["held"]).tolist():
-        after[i] = _decode_held(values[i], after[i], i, int(header["held"][i]), held)
-    for name, value, end in zip(names, values, after, strict=True):
+    for i, (name, value) in enumerate(zip(names, values, strict=True)):
+        end = ends[i]
+        try:
+            if ids is not None:
+                end = _decode_ids(value, end, int(counts[i]), ids)
+            end = _decode_held(value, end, i, int(header["held"][i]), held)
+        except ValueError as error:
+            raise _damaged(name, str(error)) from None
         if end != len(value):
-            raise StateRefused(
-                f"state of key {name!r}: {len(value)} bytes, its header says {end}\n"
-                "  remedy: restore from an earlier savepoint; this one is damaged"
-            )
-    alive = int(np.count_nonzero(header["events"]))
-    rows = np.frombuffer(states, np.uint8).reshape(alive, layout.state_bytes)
+            raise _damaged(name, f"{len(value)} bytes, its header says {end}")
+    rows = np.frombuffer(states, np.uint8).reshape(int(np.count_nonzero(counts)), width)
     return DecodedKeys(header, events, rows, ids, held)
+
+
+def _damaged(name: str, found: str) -> StateRefused:
+    return StateRefused(
+        f"state of key {name!r}: {found}\n"
+        "  remedy: restore from an earlier savepoint; this one is damaged"
+    )
 
 
 def _decode_ids(value: bytes, at: int, n: int, ids: list[str | None]) -> int:
@@ -261,13 +274,13 @@ def decode_shard(data: bytes) -> dict[str, Any]:
     try:
         meta = json.loads(data)
         version = meta["version"]
+        if version == VERSION:
+            return {name: meta[name] for name in _SHARD}
     except (ValueError, KeyError, TypeError):
         raise StateRefused(
             "state of the shard cannot be read\n  remedy: restore from an earlier savepoint"
         ) from None
-    if version != VERSION:
-        raise StateRefused(
-            f"state of the shard: layout version {version}, this is {VERSION}\n  remedy: restore "
-            "with the release that wrote it, or rerun the log under a new generation"
-        )
-    return dict(meta)
+    raise StateRefused(
+        f"state of the shard: layout version {version}, this is {VERSION}\n  remedy: restore "
+        "with the release that wrote it, or rerun the log under a new generation"
+    )

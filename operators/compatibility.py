@@ -75,12 +75,22 @@ def check_compatible(state: dict[str, Any], job: dict[str, Any]) -> int | None:
 
 
 def _models(state: dict[str, Any], job: dict[str, Any]) -> tuple[int | None, list[str]]:
+    old, first = state["models"], job["models"][0]["digest"]
+    # A model may have come back; at most one of its places fits the times.
+    starts = [i for i, model in enumerate(old) if model["digest"] == first]
+    if not starts:
+        return None, [f"models[0].digest: {old[0]['digest']} in the state, {first} here"]
+    verdicts = [_models_from(start, state, job) for start in starts]
+    return next((verdict for verdict in verdicts if not verdict[1]), verdicts[0])
+
+
+def _models_from(
+    start: int, state: dict[str, Any], job: dict[str, Any]
+) -> tuple[int | None, list[str]]:
+    """Compares models, the job's first one being the state's at `start`."""
     old, new = state["models"], job["models"]
     times, lateness = job["spec"]["time"], job["spec"]["policy"]["late"] != "drop"
     greatest = state["max_event_time"]
-    start = next((i for i, m in enumerate(old) if m["digest"] == new[0]["digest"]), None)
-    if start is None:
-        return None, [f"models[0].digest: {old[0]['digest']} in the state, {new[0]['digest']} here"]
     void = None
     if start:
         cut = old[start]["from_event_time_ms"]

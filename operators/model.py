@@ -32,6 +32,7 @@ _DTYPES = {
     "tensor(int32)": np.dtype(np.int32),
     "tensor(bool)": np.dtype(np.bool_),
 }
+_PROBE_ROWS = 512
 _PROBE_BATCHES = (2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 257, 1024, 4096)
 
 
@@ -131,6 +132,7 @@ class StepModel:
         self._check_input(columns)
         self.output_size = self._check_output()
         self.states = tuple(self._check_state(state) for state in self.declaration.states)
+        self._check_undeclared()
         self._outputs = [self.declaration.output, *(tensor.output for tensor in self.states)]
         row = np.dtype((self.dtype, (self.window - 1, columns))) if self.window else None
         self.state_bytes = row.itemsize if row is not None else sum(t.nbytes for t in self.states)
@@ -234,6 +236,8 @@ class StepModel:
                 f"(batch, {', '.join(map(str, needed))}): the features make {columns} columns",
                 "change the spec's features, or export the model for them",
             )
+
+    def _check_undeclared(self) -> None:
         declared = {self.declaration.input, *(s.input for s in self.declaration.states)}
         others = [n.name for n in self._session.get_inputs() if n.name not in declared]
         if others:
@@ -345,14 +349,30 @@ class StepModel:
             self.single = single
         return rows, state
 
+    def _try(self, x: NDArray[Any], state: StateRows) -> tuple[NDArray[Any], StateRows]:
+        """Steps probe rows: a graph may not do what its inputs and outputs promise."""
+        try:
+            return self._run(x, state)
+        except Exception as error:
+            raise ModelError(
+                self.path,
+                f"it fails in a batch of {len(x)}: {error}",
+                "rows of any batch, as its axes say"
+                if not self.single
+                else "a row of the declared shapes",
+                "export the model with a dynamic batch axis throughout (a reshape inside may hold "
+                "a fixed one), or set model.batch = 1",
+            ) from None
+
     def _check_batch_invariance(self) -> float:
-        rows, state = self._probe(64)
-        alone = [self._run(rows[i : i + 1], state[i : i + 1]) for i in range(len(rows))]
+        rows, state = self._probe(_PROBE_ROWS)
+        alone = [self._try(rows[i : i + 1], state[i : i + 1]) for i in range(len(rows))]
         y, following = np.concatenate([a for a, _ in alone]), np.concatenate([b for _, b in alone])
         worst, at = 0.0, 0
         for n in _PROBE_BATCHES:
-            pick = np.arange(n) % len(rows)
-            got_y, got_state = self._run(rows[pick], state[pick])
+            # Every row comes to stand at other places of its batch each time.
+            pick = (np.arange(n) * 5 + n) % len(rows)
+            got_y, got_state = self._try(rows[pick], state[pick])
             same = got_y.tobytes() == y[pick].tobytes()
             if same and got_state.tobytes() == following[pick].tobytes():
                 continue
@@ -472,6 +492,14 @@ def load_models(spec: Spec, columns: int) -> list[StepModel]:
                 f"input is {after.dtype}, the model before takes {before.dtype}",
                 "one input dtype in all models of a job",
                 "export it with that dtype",
+            )
+        if after.output_size != before.output_size:
+            raise ModelError(
+                after.path,
+                f"output is of {after.output_size} numbers, of the model before it of "
+                f"{before.output_size}",
+                "one number of outputs in all models of a job",
+                "export it with that output, or run it as a job of its own",
             )
         if after.declaration.carry:
             _check_carry(before, after)

@@ -147,6 +147,8 @@ class Persistence:
         if resets_before is not None:
             stale = first[pool.times[first] < resets_before]
             pool.state[stale] = 0
+            # The stored bytes still hold that state, and the next restore would take it as good.
+            keys.dirty[pool.slots[stale]] = True
         keys.heads[alive] = ends[alive] - 1
         later = np.flatnonzero(place)
         if len(later):
@@ -157,6 +159,13 @@ class Persistence:
             return
         n = len(found.held)
         columns = self._decoder.decode([value for *_, value in found.held])
+        if columns.refused:
+            row, refused = next(iter(columns.refused.items()))
+            raise codec.StateRefused(
+                f"state of key {shard.keys.names[found.held[row][0]]!r}: a held event cannot be "
+                f"read: {refused.detail}\n  remedy: restore from an earlier savepoint; this one "
+                "is damaged"
+            )
         table = shard.held.new_table(n)
         table.size = n
         table.slots[:n] = [slot for slot, *_ in found.held]

@@ -86,11 +86,14 @@ class Scorer:
         batch = self._admitter.unseen(shard, batch)
         if not len(batch):
             return Outputs.none()
-        shard.compact(self.policy.horizon(shard.max_event_time), 2 * len(batch))
+        horizon = self.policy.horizon(shard.max_event_time)
+        shard.compact(horizon, 2 * len(batch))
         rejects = Rejects(shard, batch)
         admitted = self._admitter.admit(shard, batch, rejects)
         ops, order = self._planner.plan(shard, admitted, rejects)
         outputs = self._run(shard, ops, order, rejects)
+        if self._advancer.takes_over(horizon, self.policy.horizon(shard.max_event_time)):
+            self._fold(shard)
         watermark = int(admitted.watermarks[-1])
         if watermark - shard.swept_at >= self._sweep_ms:
             self._sweep(shard, watermark)
@@ -129,6 +132,15 @@ class Scorer:
         results = self._advancer.run(shard, ops)
         rejects.add_operations(ops, results, self.spec.policy.late == "update")
         return self._emitter.outputs(shard, ops, results, order, rejects)
+
+    def _fold(self, shard: Shard) -> None:
+        """Has every key written again: what is stored then needs no model before the cut-over.
+
+        The bytes of a key that was not touched for long hold events that a restore steps again,
+        although they are folded by now. Without this the old model could never leave the spec.
+        """
+        keys, size = shard.keys, shard.keys.size
+        keys.dirty[:size] |= keys.used[:size] & (keys.heads[:size] >= 0)
 
     def _sweep(self, shard: Shard, watermark: int) -> None:
         """Frees keys whose life is over and of which nothing else is kept; no output can tell."""

@@ -27,6 +27,8 @@ def iso8601_ms(text: str, zone: dt.timezone | None) -> int:
     """
     if len(text) < 11:
         raise ValueError("a date without a time")
+    if not (text.isascii() and text.isprintable()):
+        raise ValueError("a character that no date and time has")  # fromisoformat takes some
     moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         if zone is None:

@@ -6,9 +6,11 @@ drift.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
+from msgspec import UnsetType
+from msgspec.structs import fields
 
 from schemas.log_manifest import Manifest
 from schemas.records import Prediction, Reject
@@ -30,6 +32,10 @@ def schema_texts() -> dict[str, str]:
     texts = {}
     for name, record in _SCHEMAS.items():
         schema = {"$schema": _DRAFT, "title": name, **msgspec.json.schema(record)}
+        # A field that may be unset is left out of a record, wherever it stands in the class.
+        unset = {f.encode_name for f in fields(record) if UnsetType in get_args(f.type)}
+        definition = schema["$defs"][record.__name__]
+        definition["required"] = [n for n in definition["required"] if n not in unset]
         texts[f"{name}.schema.json"] = (
             msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
         )

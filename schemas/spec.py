@@ -59,7 +59,7 @@ class TimeField(_Table, frozen=True, kw_only=True):
 
     field: Name
     unit: Literal["ms", "s", "us", "ns", "iso8601"]
-    offset: Annotated[str, Meta(pattern=r"^[+-]\d\d:\d\d$")] | None = None
+    offset: Annotated[str, Meta(pattern=r"^[+-][0-9]{2}:[0-9]{2}$(?!\n)")] | None = None
 
 
 class Event(_Table, frozen=True, kw_only=True):
@@ -224,7 +224,7 @@ class Sink(_Table, frozen=True, kw_only=True):
 class Spec(_Table, frozen=True, kw_only=True):
     """A whole job spec."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$(?!\n)")]
     generation: Annotated[int, Meta(ge=0, le=2**53)]
     source: Source
     event: Event
@@ -312,8 +312,9 @@ def load_spec(path: str | Path) -> Spec:
 
 def _explained(error: msgspec.ValidationError, raw: dict[str, Any], file: str) -> SpecError:
     """Turns a validation error into a refusal that shows the key path and the value found there."""
-    message, _, pointer = str(error).partition(" - at `$")
-    where = pointer.rstrip("`").lstrip(".") or "top level"
+    said = str(error).replace(" - at `key` in `$", " (a name) - at `$")
+    message, _, pointer = said.partition(" - at `$")
+    where = _entry(pointer.rstrip("`").lstrip("."), raw) or "top level"
     found = _value_at(raw, where)
     if "unknown field" in message:
         remedy = "remove it, or correct its spelling; the spec's JSON Schema lists every setting"
@@ -324,6 +325,20 @@ def _explained(error: msgspec.ValidationError, raw: dict[str, Any], file: str) -
         if found is not None:
             message = f"{message}, found {found!r}"
     return SpecError(where, message, remedy, file)
+
+
+def _entry(where: str, raw: dict[str, Any]) -> str:
+    """Returns a key path whose last part is the entry of a mapping that its type refuses."""
+    table, mapping, _ = where.partition("[...]")
+    kinds: dict[str, Any] = {"event.fields": FieldType, "source.properties": str}
+    if mapping:
+        group, _, name = table.partition(".")
+        for entry, value in raw[group][name].items():
+            try:
+                msgspec.convert(value, kinds[table])
+            except msgspec.ValidationError:
+                return f"{table}.{entry}"
+    return where
 
 
 def _value_at(raw: Any, where: str) -> Any:

@@ -5,7 +5,7 @@ values. Every rule is a function over the whole spec that raises `SpecError`.
 """
 
 import math
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from schemas.spec import (
     Delta,
@@ -48,6 +48,14 @@ def _lifetimes(spec: Spec) -> None:
 
 def _event_types(spec: Spec) -> None:
     event = spec.event
+    roles = [("key", event.key), ("id", event.id), ("type", event.type)]
+    for (first, name), (second, other) in combinations(roles, 2):
+        if name is not None and name == other:
+            raise SpecError(
+                f"event.{second}",
+                f"{other!r} is also event.{first}",
+                "name a field of its own for each",
+            )
     if event.type is None:
         for name, value in (("terminal", event.terminal), ("heartbeat", event.heartbeat)):
             if value:

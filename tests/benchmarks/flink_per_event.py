@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 from pyflink.common import Types
 from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 from pyflink.datastream.state import ValueStateDescriptor
 
 from jobs.log_files import HEAD_SIZE
-from tests.benchmarks.per_event import KeyState, Stepper
+from tests.benchmarks.per_event import Stepper
 
 
 def key_of(line: str) -> str:

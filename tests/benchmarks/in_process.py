@@ -101,9 +101,7 @@ def per_event(task: Task) -> Measured:
     begun_at, started = time.time(), time.perf_counter()
     lines = predictions(Stepper(source.model, HIDDEN), values)
     seconds = time.perf_counter() - started
-    return Measured(
-        events=len(lines), seconds=seconds, steady_seconds=seconds, begun_at=begun_at
-    )
+    return Measured(events=len(lines), seconds=seconds, steady_seconds=seconds, begun_at=begun_at)
 
 
 def predictions(stepper: Stepper, values: list[bytes]) -> list[bytes]:

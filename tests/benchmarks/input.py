@@ -172,9 +172,7 @@ def make_input(settings: Settings, root: Path) -> Input:
         made.spec(late).write_text(text)
     facts, few = _write_logs(settings, made)
     log_files.write_partition_files(read_log(made.log(".parquet")), made.files)
-    log_files.write_partition_files(
-        _first(read_log(made.log(".parquet")), few), made.few_files
-    )
+    log_files.write_partition_files(_first(read_log(made.log(".parquet")), few), made.few_files)
     (made.folder / "facts.json").write_bytes(msgspec.json.encode(facts))
     return made
 

@@ -333,7 +333,7 @@ BAD: dict[str, tuple[onnx.ModelProto, dict[str, Any], list[str]]] = {
     "no such output": (_adds(), {"model.output": "z"}, ["no output named 'z'", "['y', 'h_next']"]),
     "no such state": (
         _adds(), {"model.states": [{"input": "c", "output": "h_next"}]},
-        ["inputs ['h'] are not declared"],
+        ["no input named 'c'", "['x', 'h']"],
     ),
     "no such next state": (
         _adds(), {"model.states": [{"input": "h", "output": "c"}]}, ["no output named 'c'"],
