@@ -82,11 +82,14 @@ def show_run(run: Run, out: Path, console: Console) -> None:
     table.add_section()
     line("late in all", late)
     console.print(table)
+    start = ", Flink's start included" if run.engine == "flink" else ""
     console.print(
-        f"{records:,} events in {run.seconds:.1f} s: {run.events_per_second:,.0f} events/s\n"
+        f"{records:,} events in {run.seconds:.1f} s{start}: {run.events_per_second:,.0f} events/s\n"
         f"spec {_short(run.spec_digest)}, "
         f"model {', '.join(_short(m.digest) for m in run.models)}, log {_short(run.log_digest)}\n"
-        f"outputs: {out / 'predictions'}, {out / 'rejects'}, {out / 'run.json'}"
+        f"outputs: {out / 'predictions'}, {out / 'rejects'}, {out / 'run.json'}",
+        highlight=False,
+        soft_wrap=True,
     )
 
 

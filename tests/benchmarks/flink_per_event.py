@@ -21,12 +21,12 @@ class ScoreEvent(KeyedProcessFunction):  # type: ignore[misc]
 
     Args:
         model: path of the step model.
-        hidden: units of its state.
+        units: of its state.
     """
 
-    def __init__(self, model: str, hidden: int) -> None:
+    def __init__(self, model: str, units: int) -> None:
         self._model = model
-        self._units = hidden
+        self._units = units
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Loads the model and names the state."""
