@@ -28,7 +28,7 @@ PREDICTORS = {
     "route_mean": "route mean",
     "corrected": "last known, corrected by route",
 }
-HEADINGS = ("model", "last known", "route mean", "corrected")
+HEADINGS = ("model", "last", "route", "last+route")
 SHORT_NAMES = {
     "late: what caused it": "caused by a late event",
     "late: ... and older than the newest": "  put before a newer one",
@@ -158,8 +158,9 @@ def main() -> None:
     console.print(table(scored))
     console.print(
         f"Judged: {scored['scored']:,} of {scored['predictions']:,} predictions, those whose "
-        "aircraft arrives again\nwithin 24 h. corrected: last known delay, corrected by route. "
-        "Real flights; when\neach event was published is simulated. Medians, held-out months: "
+        "aircraft arrives again within\n24 h. Baselines: last, the last known delay; route, the "
+        "mean of the route; last+route, the\nlast known delay plus what the route adds. Real "
+        "flights; when each event was published is\nsimulated. Medians, held-out months: "
         "examples/flights/card.md",
         highlight=False,
         soft_wrap=True,
