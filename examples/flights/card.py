@@ -113,10 +113,11 @@ in the air, of its next flight out of New York once it has landed.
 - Model: `{card["model_digest"]}`, ONNX opset {card["onnx"]["opset"]}
 - Execution: {card["execution"]}; look-ahead none; warm-up: see the errors by events seen
 - Trained on what was published in January to September 2013, judged on events of October to
-  December. Settings were chosen on September, training on January to August. Two things were changed
-  after a look at the held-out months: a first model fell short in a December storm, the cause was
-  found in the training months (delays over six hours came out too small), and mended there; and the
-  simulated publication was made later, with more allowed lateness, so that more events are inserted.
+  December. Settings were chosen on September, training on January to August. Two things
+  changed after a look at the held-out months: a first model fell short in a December storm, the
+  cause was found in the training months (delays over six hours came out too small), and mended
+  there; and the simulated publication was made later, with more allowed lateness, so that more
+  events are inserted.
 - Label: the arrival delay in minutes, if that arrival comes within {card["label_horizon_hours"]}
   hours of the event. Flights of the aircraft that touch no New York airport are not in the data, so
   a later one says little about this one; predictions without a label are made, and not judged.
