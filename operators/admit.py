@@ -11,11 +11,12 @@ from itertools import repeat
 
 import numpy as np
 
+from operators.columnar import Rows
 from operators.decode import Columns, Decoder
 from operators.partitioner import partitions_for
 from operators.policy import Bools, Int64s, Policy, Reason
 from operators.rejects import DETAILS, Rejects
-from operators.state import Rows, Shard
+from operators.state import Shard
 from schemas.records import RecordBatch
 from schemas.spec import Source
 

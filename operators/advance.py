@@ -4,117 +4,23 @@ Operations are sorted by key and, within a key, in the order they happen. They r
 round takes from every key the longest run of plain operations (newest of the key, nothing
 special) and steps them in waves: wave k is the k-th event of every key, one model call each. Then
 it takes one careful operation of every key (an insertion, a doubtful id, a finished key, a
-tombstone), also all at once. Both go through `_step_rows`, so an event is stepped by the same
+tombstone), also all at once. Both go through `Stepper.step`, so an event is stepped by the same
 code wherever it lands.
 
 Danger: the outcome of an operation may depend on the one before it in its key, and on nothing
 else in the batch. Whatever is decided here for a whole batch must hold for any batch boundary.
 """
 
-from dataclasses import dataclass, field
-from enum import IntEnum
-from itertools import pairwise
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from operators.features import Context, FeaturePlan
-from operators.model import StepModel
+from operators.columnar import Rows
+from operators.groups import ends, running, same_key, starts
+from operators.operations import NO_REASON, REASONS, Action, Operations, Results
 from operators.policy import NEVER, Bools, Int64s, Kind, Policy, Reason
-from operators.state import HeldEvents, Rows, Shard
+from operators.state import Pool, Shard
+from operators.stepper import Stepper
 
-REASONS = tuple(Reason)
 _CODE = {reason: code for code, reason in enumerate(REASONS)}
-_GO = -1
-
-
-class Action(IntEnum):
-    """What an operation is."""
-
-    APPLY = 0  # an event, to be applied
-    REJECT_LATE = 1  # a late event under `drop`: only the reason is open
-    HOLD = 2  # an on-time event under `on_watermark` whose id or key needs a closer look
-    FORGET = 3  # a tombstone under `forget`
-
-
-@dataclass(slots=True)
-class Operations:
-    """What happens to the keys of a shard in one batch, n operations.
-
-    Attributes:
-        events: times, offsets, slots, raw numbers, ids, keys and values, as a table of n rows.
-        action: `Action`, shape (n,).
-        released: operations that apply a held event, shape (n,).
-        position: the record that causes each, an index into the batch, shape (n,).
-        late: late events, shape (n,).
-        lateness: milliseconds behind the watermark at arrival, shape (n,).
-        life: watermark to judge the key's life by, shape (n,).
-        horizon: where the kept history begins, shape (n,).
-        watermark: watermark that a prediction shows, shape (n,).
-        careful: operations that are never plain, shape (n,).
-        checked: operations whose id must be looked up, shape (n,).
-        stays: held events that this batch does not release, shape (n,).
-    """
-
-    events: HeldEvents
-    action: NDArray[np.int8]
-    released: Bools
-    position: Int64s
-    late: Bools
-    lateness: Int64s
-    life: Int64s
-    horizon: Int64s
-    watermark: Int64s
-    careful: Bools
-    checked: Bools
-    stays: Bools
-    cancelled: Bools = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.cancelled = np.zeros(len(self.action), np.bool_)
-
-
-@dataclass(slots=True)
-class Results:
-    """What came of n operations.
-
-    Attributes:
-        reason: code in `REASONS`, -1 for none, shape (n,).
-        applied: events that are part of their key now, shape (n,).
-        kind: `Kind`, shape (n,).
-        row: pool row of the key's newest event, shape (n,).
-        y: outputs, float64, shape (n, numbers).
-        x: input rows of the newest events, shape (n, columns), where asked for.
-    """
-
-    reason: NDArray[np.int8]
-    applied: Bools
-    kind: NDArray[np.int8]
-    row: Rows
-    sequence: Int64s
-    epoch: Int64s
-    late_seen: Int64s
-    final: Bools
-    y: NDArray[np.float64]
-    x: NDArray[Any] | None
-
-    @classmethod
-    def empty(cls, n: int, outputs: int, columns: int, dtype: np.dtype[Any] | None) -> "Results":
-        """Returns results of n operations, nothing done yet."""
-        zeros = [np.zeros(n, np.int64) for _ in range(4)]
-        return cls(
-            reason=np.full(n, _GO, np.int8),
-            applied=np.zeros(n, np.bool_),
-            kind=np.zeros(n, np.int8),
-            row=zeros[0],
-            sequence=zeros[1],
-            epoch=zeros[2],
-            late_seen=zeros[3],
-            final=np.zeros(n, np.bool_),
-            y=np.zeros((n, outputs)),
-            x=None if dtype is None else np.zeros((n, columns), dtype),
-        )
 
 
 class Advancer:
@@ -122,28 +28,22 @@ class Advancer:
 
     Args:
         policy: the spec's times and choices.
-        plan: the features.
-        models: the models in the order they take over.
+        stepper: steps the models.
         keep_x: whether results carry the input rows.
     """
 
-    def __init__(
-        self, policy: Policy, plan: FeaturePlan, models: list[StepModel], keep_x: bool
-    ) -> None:
+    def __init__(self, policy: Policy, stepper: Stepper, keep_x: bool) -> None:
         self._policy = policy
-        self._plan = plan
-        self._models = models
+        self._stepper = stepper
         self._keep_x = keep_x
-        self._cuts = np.array([m.declaration.from_event_time_ms for m in models[1:]], np.int64)
-        self._resets = np.cumsum([0, *(not m.declaration.carry for m in models[1:])])
 
     def run(self, shard: Shard, ops: Operations) -> Results:
         """Runs operations that are sorted by slot and, within a slot, by the order they happen."""
-        model = self._models[0]
+        model = self._stepper.models[0]
         results = Results.empty(
             len(ops.action),
             model.output_size,
-            len(self._plan),
+            len(self._stepper.plan),
             model.dtype if self._keep_x else None,
         )
         pending = np.arange(len(ops.action))
@@ -160,7 +60,7 @@ class Advancer:
             pending = pending[left]
             if not len(pending):
                 break
-            first = _starts(ops.events.slots[pending])
+            first = starts(ops.events.slots[pending])
             self._careful(shard, ops, results, pending[first])
             pending = pending[~first]
         return results
@@ -169,7 +69,7 @@ class Advancer:
         """Tells which of the pending operations come before the first careful one of their key."""
         events, keys = ops.events, shard.keys
         slots, times = events.slots[pending], events.times[pending]
-        start = _starts(slots)
+        start = starts(slots)
         heads = keys.heads[slots]
         before = np.where(heads >= 0, shard.pool.times[heads], NEVER)
         before[1:] = np.where(start[1:], before[1:], times[:-1])
@@ -196,7 +96,7 @@ class Advancer:
         events, keys, pool = ops.events, shard.keys, shard.pool
         m = len(run)
         slots, times = events.slots[run], events.times[run]
-        start = _starts(slots)
+        start = starts(slots)
         index = np.arange(m)
         base = pool.take(m)
         rows = base + index
@@ -221,21 +121,21 @@ class Advancer:
         pool.first_times[rows] = np.where(goes_on, pool.first_times[heads], times[lives])[group]
         late = ops.late[run]
         kind = np.where(late, int(self._policy.late_kind), int(Kind.ON_TIME)).astype(np.int8)
-        sequence = np.where(goes_on, keys.sequences[slot], 0)[group] + _running(
+        sequence = np.where(goes_on, keys.sequences[slot], 0)[group] + running(
             kind > 0, lives, group
         )
-        late_seen = np.where(goes_on, keys.late_seen[slot], 0)[group] + _running(late, lives, group)
+        late_seen = np.where(goes_on, keys.late_seen[slot], 0)[group] + running(late, lives, group)
         epoch = np.where(goes_on, keys.epochs[slot], times[lives])[group]
         begins = np.flatnonzero(start)
         of_key = np.cumsum(start) - 1
-        x, y, good = self._step_rows(shard, rows, index - begins[of_key])
+        x, y, good = self._stepper.step(shard, rows, index - begins[of_key])
         if good.all():
             done, undone, failed = index, index[:0], index[:0]
         else:
             bad = np.cumsum(~good)
             clean: Bools = bad - (bad[begins] - ~good[begins])[of_key] == 0
             done, undone = index[clean], index[~clean]
-            failed = undone[_starts(slots[undone])]
+            failed = undone[starts(slots[undone])]
         target = run[done]
         results.applied[target] = True
         results.kind[target] = kind[done]
@@ -247,7 +147,7 @@ class Advancer:
         results.y[target] = y[done]
         if results.x is not None:
             results.x[target] = x[done]
-        last = done[_ends(slots[done])]
+        last = done[ends(slots[done])]
         slot = slots[last]
         keys.heads[slot] = rows[last]
         keys.sequences[slot] = sequence[last]
@@ -265,67 +165,7 @@ class Advancer:
         pool.slots[rows] = events.slots[run]
         pool.raw[rows] = events.raw[run]
         pool.ids[rows] = events.ids[run]
-        pool.models[rows] = self.model_of(events.times[run])
-
-    def takes_over(self, before: int, after: int) -> bool:
-        """Tells whether a horizon that moves from one time to another passes a cut-over."""
-        return bool(((self._cuts > before) & (self._cuts <= after)).any())
-
-    def model_of(self, times: Int64s) -> Int64s:
-        """Returns which model steps the events at these times."""
-        number: Int64s = np.searchsorted(self._cuts, times, side="right")
-        return number
-
-    def _step_rows(
-        self, shard: Shard, rows: Rows, waves: Int64s
-    ) -> tuple[NDArray[Any], NDArray[np.float64], Bools]:
-        """Computes features, outputs and next states of pool rows, wave by wave.
-
-        Args:
-            shard: the shard.
-            rows: pool rows, all but outputs and states filled in, shape (m,).
-            waves: the wave of each; a row comes in a later wave than its previous row, shape (m,).
-
-        Returns:
-            Input rows, outputs, and which rows hold only finite numbers.
-        """
-        pool = shard.pool
-        previous = pool.previous[rows]
-        first = previous < 0
-        x = self._plan.compute(
-            Context(
-                raw=pool.raw[rows],
-                previous=pool.raw[previous],
-                first=first,
-                times=pool.times[rows],
-                previous_times=pool.times[previous],
-                first_times=pool.first_times[rows],
-                counts=pool.counts[rows] - 1,
-            ),
-            self._models[0].dtype,
-        )
-        models = pool.models[rows]
-        fresh = first | (self._resets[pool.models[previous]] != self._resets[models])
-        y = np.empty((len(rows), self._models[0].output_size))
-        # Sorted by wave (and model), a wave is one slice of every array.
-        order = np.lexsort((models, waves)) if len(self._models) > 1 else _by_number(waves)
-        group = waves[order] * len(self._models) + models[order]
-        edges = np.flatnonzero(_starts(group)).tolist()
-        sorted_x, sorted_y = x[order], y[order]
-        before, after, blank = previous[order], rows[order], fresh[order]
-        for begin, end in pairwise([*edges, len(rows)]):
-            model = self._models[int(models[order[begin]])]
-            state = pool.state[before[begin:end]]
-            state[blank[begin:end]] = 0
-            outputs, following = model.run(sorted_x[begin:end], state[:, : model.state_bytes])
-            sorted_y[begin:end] = outputs
-            pool.state[after[begin:end], : model.state_bytes] = following
-        y[order] = sorted_y
-        good = np.isfinite(x).all(axis=1) & np.isfinite(y).all(axis=1)
-        for number, model in enumerate(self._models):
-            mine = slice(None) if len(self._models) == 1 else np.flatnonzero(models == number)
-            good[mine] &= model.finite(pool.state[rows[mine], : model.state_bytes])
-        return x, y, good
+        pool.models[rows] = self._stepper.model_of(events.times[run])
 
     def _careful(self, shard: Shard, ops: Operations, results: Results, run: Rows) -> None:
         """Does one operation of each of several keys, with every question asked."""
@@ -360,7 +200,7 @@ class Advancer:
     def _waiting(self, ops: Operations, i: int) -> Rows:
         """Returns events of the key that are held when operation i happens and released later."""
         events = ops.events
-        mine = _same_key(events.slots, int(events.slots[i]))
+        mine = same_key(events.slots, int(events.slots[i]))
         found: Rows = mine.start + np.flatnonzero(
             ops.released[mine]
             & (events.offsets[mine] < events.offsets[i])
@@ -386,7 +226,7 @@ class Advancer:
                 keys.held[slot] += 1
             return
         results.reason[i] = _CODE[reason]
-        mine = _same_key(events.slots, slot)
+        mine = same_key(events.slots, slot)
         ops.cancelled[mine] |= ops.released[mine] & (events.offsets[mine] == events.offsets[i])
 
     def _is_duplicate(self, shard: Shard, ops: Operations, i: int) -> bool:
@@ -413,7 +253,7 @@ class Advancer:
         known = heads >= 0
         newest = np.where(known, pool.times[heads], NEVER)
         alive = known & ~self._policy.life_over(newest, keys.finished[slots], ops.life[run])
-        reason = np.full(len(run), _GO, np.int8)
+        reason = np.full(len(run), NO_REASON, np.int8)
         reason[ops.action[run] == Action.REJECT_LATE] = _CODE[Reason.LATE]
         for j in np.flatnonzero(ops.checked[run]).tolist():
             if self._is_duplicate(shard, ops, int(run[j])):
@@ -421,7 +261,7 @@ class Advancer:
         reason[alive & keys.finished[slots]] = _CODE[Reason.AFTER_TERMINAL]
         reason[times <= keys.markers[slots]] = _CODE[Reason.FORGOTTEN]
         results.reason[run] = reason
-        go = reason == _GO
+        go = reason == NO_REASON
         if go.any():
             self._insert(shard, ops, results, run[go], np.where(alive, heads, -1)[go])
 
@@ -459,7 +299,7 @@ class Advancer:
         pool.counts[rows] = np.repeat(older, length) + place + 1
         earliest = np.where(before >= 0, pool.first_times[before], times)
         pool.first_times[rows] = np.repeat(earliest, length)
-        x, y, good = self._step_rows(shard, rows, place)
+        x, y, good = self._stepper.step(shard, rows, place)
         fine = np.logical_and.reduceat(good, begins)
         results.reason[run[~fine]] = _CODE[Reason.NON_FINITE]
         run, last, new = run[fine], ends[fine] - 1, heads[fine] < 0
@@ -482,13 +322,9 @@ class Advancer:
         if results.x is not None:
             results.x[run] = x[last]
 
-    def recompute(self, shard: Shard, rows: Rows, waves: Int64s) -> None:
-        """Fills the states of pool rows in again, after a restore."""
-        self._step_rows(shard, rows, waves)
-
 
 def _rows_after(
-    pool: Any, heads: Rows, times: Int64s
+    pool: Pool, heads: Rows, times: Int64s
 ) -> tuple[Rows, list[tuple[Rows, Rows]], Int64s]:
     """Walks each key back to where an event belongs; ties go after what is there.
 
@@ -509,37 +345,3 @@ def _rows_after(
         depth[which] += 1
         before[which] = pool.previous[rows]
         which = which[before[which] >= 0]
-
-
-def _same_key(slots: Int64s, slot: int) -> slice:
-    """Returns where a slot stands among sorted slots."""
-    return slice(
-        int(np.searchsorted(slots, slot, side="left")),
-        int(np.searchsorted(slots, slot, side="right")),
-    )
-
-
-def _starts(groups: Int64s) -> Bools:
-    """Tells where a run of equal numbers begins."""
-    start = np.ones(len(groups), np.bool_)
-    np.not_equal(groups[1:], groups[:-1], out=start[1:])
-    return start
-
-
-def _ends(groups: Int64s) -> Bools:
-    """Tells where a run of equal numbers ends."""
-    end = np.ones(len(groups), np.bool_)
-    np.not_equal(groups[1:], groups[:-1], out=end[:-1])
-    return end
-
-
-def _running(flags: Bools, begins: Rows, group: Int64s) -> Int64s:
-    """Counts the flags so far, from the beginning of each group, this one included."""
-    total = np.cumsum(flags)
-    running: Int64s = total - (total[begins] - flags[begins])[group]
-    return running
-
-
-def _by_number(numbers: Int64s) -> Rows:
-    """Returns the indices sorted by number, ties in order."""
-    return np.argsort(numbers, kind="stable") if numbers.any() else np.arange(len(numbers))

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from operators.columnar import Rows
 from operators.policy import NEVER
-from operators.state import Rows, Shard
+from operators.state import Shard
 
 VERSION = 1
 

@@ -10,9 +10,6 @@ slow one accepts, with equal values; nesting is bounded by a count, not by the s
 to be left.
 """
 
-import json
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
@@ -24,32 +21,30 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from operators.features import RawColumn, raw_columns
+from operators.json_reading import (
+    INT64,
+    MAX_NESTING,
+    Refused,
+    document_of,
+    is_utf8,
+    malformed,
+    typed,
+)
 from operators.policy import Int64s, Reason
 from schemas.event_time import iso8601_ms, offset_zone
 from schemas.spec import Delta, FieldFeature, Previous, Spec
 
 Float64s = NDArray[np.float64]
 
-_INT64 = (-(2**63), 2**63 - 1)
-_MAX_NESTING = 100
 #: Events decoded at a time: their objects fit the processor's cache, and are reused from it.
 _CHUNK = 1024
 _PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 _FAST_TYPES: dict[str, Any] = {
     "str": str,
-    "int": Annotated[int, Meta(ge=_INT64[0], le=_INT64[1])],
+    "int": Annotated[int, Meta(ge=INT64[0], le=INT64[1])],
     "float": float,
     "bool": bool,
 }
-
-
-class Refused(Exception):
-    """A record the schema refuses: the reason and, for people, what is wrong."""
-
-    def __init__(self, reason: Reason, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-        self.detail = detail
 
 
 @dataclass(slots=True)
@@ -191,11 +186,11 @@ class Decoder:
     ) -> tuple[list[Any], dict[int, int]]:
         """Returns one event (or None) a row, and the event time of each heartbeat."""
         blob = b"\n".join(values)
-        plain = blob.isascii() or _is_utf8(blob)
+        plain = blob.isascii() or is_utf8(blob)
         # What is nested too deep is longer than its brackets.
-        nested = max(map(len, values), default=0) > 2 * _MAX_NESTING and (
+        nested = max(map(len, values), default=0) > 2 * MAX_NESTING and (
             # Every record that can pass has a bracket of its own; one too deep has 100 more.
-            blob.count(b"{") + blob.count(b"[") - len(values) >= _MAX_NESTING
+            blob.count(b"{") + blob.count(b"[") - len(values) >= MAX_NESTING
         )
         heartbeats: dict[int, int] = {}
         events: list[Any] = []
@@ -219,8 +214,8 @@ class Decoder:
         self, row: int, value: bytes, refused: dict[int, Refused], heartbeats: dict[int, int]
     ) -> Any:
         # Depth is at most the count of opening brackets; a value over it is measured exactly.
-        shallow = value.count(b"{") + value.count(b"[") <= _MAX_NESTING
-        if shallow and (value.isascii() or _is_utf8(value)):
+        shallow = value.count(b"{") + value.count(b"[") <= MAX_NESTING
+        if shallow and (value.isascii() or is_utf8(value)):
             try:
                 event = self._fast.decode(value)
             except msgspec.DecodeError:
@@ -241,15 +236,15 @@ class Decoder:
 
     def _judge(self, value: bytes) -> Any:
         """Reads one value by the rules: returns the event, or raises what it is instead."""
-        document = _document(value)
+        document = document_of(value)
         if self._type and self._heartbeat and document.get(self._type) == self._heartbeat:
             time = document.get(self._time)
-            raise _Heartbeat(self._time_ms(_typed(self._time, self._types[self._time], time)))
+            raise _Heartbeat(self._time_ms(typed(self._time, self._types[self._time], time)))
         key = document.get(self._key)
         if key is None or key == "":
             raise Refused(Reason.NO_KEY, f"{self._key}: missing, null or empty")
         fields = {
-            self._attribute[name]: _typed(name, declared, document.get(name))
+            self._attribute[name]: typed(name, declared, document.get(name))
             for name, declared in self._types.items()
         }
         self._time_ms(fields[self._attribute[self._time]])
@@ -262,7 +257,7 @@ class Decoder:
             whole = np.array([0 if stamp is None else stamp for stamp in stamps], np.int64)
             if self._unit != "s":
                 return whole // _PER_MS[self._unit], bad
-            if len(whole) == 0 or max(int(whole.max()), -int(whole.min())) <= _INT64[1] // 1_000:
+            if len(whole) == 0 or max(int(whole.max()), -int(whole.min())) <= INT64[1] // 1_000:
                 return whole * 1_000, bad
         times = np.zeros(len(events), np.int64)
         for i, stamp in enumerate(stamps):
@@ -281,10 +276,10 @@ class Decoder:
             try:
                 return iso8601_ms(stamp, self._zone)
             except ValueError as error:
-                raise _malformed(self._time, f"{stamp!r} is no event time: {error}") from None
+                raise malformed(self._time, f"{stamp!r} is no event time: {error}") from None
         ms = int(stamp * 1_000 if self._unit == "s" else stamp // _PER_MS[self._unit])
-        if not _INT64[0] <= ms <= _INT64[1]:
-            raise _malformed(
+        if not INT64[0] <= ms <= INT64[1]:
+            raise malformed(
                 self._time, f"{stamp} {self._unit} is out of range for int64 milliseconds"
             )
         return ms
@@ -297,137 +292,10 @@ class Decoder:
             bad = ~np.isfinite(scaled) & ~np.isnan(raw[:, j])
             for i in np.flatnonzero(bad).tolist():
                 detail = f"{float(raw[i, j])} is not finite after scale and cast to {self._dtype}"
-                refused.setdefault(i, _malformed(feature.field, detail))
+                refused.setdefault(i, malformed(feature.field, detail))
 
 
 class _Heartbeat(Exception):
     def __init__(self, time: int) -> None:
         super().__init__(time)
         self.time = time
-
-
-def _malformed(field: str, detail: str) -> Refused:
-    return Refused(Reason.MALFORMED, f"{field}: {detail}" if field else detail)
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _document(value: bytes) -> dict[str, Any]:
-    """Reads a JSON object; whatever is none raises `Refused`."""
-    try:
-        text = value.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise _malformed("", f"not UTF-8 at byte {error.start}") from None
-    if _nesting(text) > _MAX_NESTING:
-        raise _malformed("", f"nested deeper than {_MAX_NESTING}")
-    try:
-        document = json.loads(text, parse_constant=_no_constant, parse_int=_integer)
-    except (ValueError, RecursionError) as error:
-        raise _malformed("", f"not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise _malformed("", f"not a JSON object but {_kind_name(document)}")
-    return document
-
-
-def _nesting(text: str) -> int:
-    """Returns the depth of brackets outside strings, without recursion."""
-    if text.count("{") + text.count("[") <= _MAX_NESTING:
-        return 0
-    depth = deepest = 0
-    in_string = escaped = False
-    for char in text:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif char == "\\":
-                escaped = True
-            elif char == '"':
-                in_string = False
-        elif char == '"':
-            in_string = True
-        elif char in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif char in "]}":
-            depth -= 1
-    return deepest
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
-
-
-def _integer(digits: str) -> int | float:
-    # Python refuses to convert very long digit strings; they are out of every range anyway.
-    return int(digits) if len(digits) <= 400 else math.inf
-
-
-def _kind_name(value: Any) -> str:
-    names: list[tuple[Any, str]] = [
-        (bool, "a boolean"),
-        (int, "an integer"),
-        (float, "a number"),
-        (str, "a string"),
-        (list, "an array"),
-        (dict, "an object"),
-    ]
-    return next((name for kind, name in names if isinstance(value, kind)), "null")
-
-
-def _text(name: str, value: Any) -> Any:
-    if type(value) is not str:
-        raise _malformed(name, f"expected str, got {_kind_name(value)}")
-    if not value.isascii():
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError:
-            raise _malformed(name, "holds a lone surrogate") from None
-    return value
-
-
-def _whole(name: str, value: Any) -> Any:
-    if type(value) is not int:
-        raise _malformed(name, f"expected int, got {_kind_name(value)}")
-    if not _INT64[0] <= value <= _INT64[1]:
-        raise _malformed(name, f"{value} is out of range for int64")
-    return value
-
-
-def _number(name: str, value: Any) -> Any:
-    if type(value) not in (int, float):
-        raise _malformed(name, f"expected float, got {_kind_name(value)}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise _malformed(name, "the number is not finite as a 64-bit float")
-    return number
-
-
-def _truth(name: str, value: Any) -> Any:
-    if type(value) is not bool:
-        raise _malformed(name, f"expected bool, got {_kind_name(value)}")
-    return value
-
-
-_READERS: dict[str, Callable[[str, Any], Any]] = {
-    "str": _text,
-    "int": _whole,
-    "float": _number,
-    "bool": _truth,
-}
-
-
-def _typed(name: str, declared: str, value: Any) -> Any:
-    if value is None:
-        if declared.endswith("?"):
-            return None
-        raise _malformed(name, "missing or null")
-    return _READERS[declared.rstrip("?")](name, value)

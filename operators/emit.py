@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from operators.advance import Operations, Results
+from operators.columnar import Rows
+from operators.operations import Operations, Results
 from operators.policy import KIND_NAMES
 from operators.rejects import Rejects
-from operators.state import Rows, Shard
+from operators.state import Shard
 from schemas.records import Prediction, Trigger, encode_lines, records_in
 
 #: Records built at a time: their objects fit the processor's cache, and are reused from it.

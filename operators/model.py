@@ -9,21 +9,24 @@ Danger: "one log, one answer" rests on rows not depending on who else is in the 
 measured here, on this machine, when the model is loaded.
 """
 
-import hashlib
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime as ort
 from numpy.typing import NDArray
-from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
-from schemas.spec import Model, NextModel, Spec, StateTensor
-
-StateRows = NDArray[np.uint8]
+from operators.model_file import (
+    Declaration,
+    StateRows,
+    declarations,
+    digest_of,
+    open_session,
+    read_model,
+)
+from operators.model_file import ModelError as ModelError
+from operators.model_probe import check_batch_invariance, check_states_move
+from schemas.spec import Spec, StateTensor
 
 _DTYPES = {
     "tensor(float)": np.dtype(np.float32),
@@ -32,62 +35,6 @@ _DTYPES = {
     "tensor(int32)": np.dtype(np.int32),
     "tensor(bool)": np.dtype(np.bool_),
 }
-_PROBE_ROWS = 512
-_PROBE_BATCHES = (2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 257, 1024, 4096)
-
-
-class ModelError(ValueError):
-    """A model that is refused: names the model, what was found and needed, and the remedy."""
-
-    def __init__(self, path: str, found: str, needed: str, remedy: str) -> None:
-        super().__init__(f"{path}: {found}\n  needed: {needed}\n  remedy: {remedy}")
-
-
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """Which tensor of a model is what, and how it is stepped."""
-
-    path: str
-    input: str
-    output: str
-    states: tuple[StateTensor, ...]
-    window: int | None
-    single: bool
-    from_event_time_ms: int
-    carry: bool
-    compatible_with: tuple[str, ...]
-
-
-def declarations(spec: Spec) -> list[Declaration]:
-    """Returns the spec's models in the order they take over; the first holds from the beginning."""
-    model = spec.model
-    first = Declaration(
-        path=model.path,
-        input=model.input or "",
-        output=model.output or "",
-        states=model.states,
-        window=model.window,
-        single=model.batch == 1,
-        from_event_time_ms=-(2**63),
-        carry=False,
-        compatible_with=(),
-    )
-    return [first, *(_next(first, model, following) for following in model.next)]
-
-
-def _next(first: Declaration, model: Model, following: NextModel) -> Declaration:
-    own_shape = following.window is not None or following.states
-    return replace(
-        first,
-        path=following.path,
-        input=following.input or first.input,
-        output=following.output or first.output,
-        states=following.states if own_shape else model.states,
-        window=following.window if own_shape else model.window,
-        from_event_time_ms=following.from_event_time_ms,
-        carry=following.state == "carry",
-        compatible_with=following.compatible_with,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +71,9 @@ class StepModel:
 
     def __init__(self, declaration: Declaration, columns: int) -> None:
         self.path = declaration.path
-        content, external = _read(self.path)
-        self.digest = _digest(content, external)
-        self._session = _session(self.path, content, bool(external))
+        content, external = read_model(self.path)
+        self.digest = digest_of(content, external)
+        self._session = open_session(self.path, content, bool(external))
         self._describe(declaration)
         self.columns = columns
         self._check_input(columns)
@@ -136,9 +83,9 @@ class StepModel:
         self._outputs = [self.declaration.output, *(tensor.output for tensor in self.states)]
         row = np.dtype((self.dtype, (self.window - 1, columns))) if self.window else None
         self.state_bytes = row.itemsize if row is not None else sum(t.nbytes for t in self.states)
-        self.batch_difference = 0.0 if self.single else self._check_batch_invariance()
+        self.batch_difference = 0.0 if self.single else check_batch_invariance(self)
         if self.states:
-            self._check_states_move()
+            check_states_move(self)
 
     def _describe(self, declaration: Declaration) -> None:
         """Fills what the spec leaves out from the model's metadata."""
@@ -291,11 +238,12 @@ class StepModel:
             Outputs, shape (n, numbers), and the next state rows.
         """
         if not self.single:
-            return self._run(x, state)
-        pieces = [self._run(x[i : i + 1], state[i : i + 1]) for i in range(len(x))]
+            return self.run_together(x, state)
+        pieces = [self.run_together(x[i : i + 1], state[i : i + 1]) for i in range(len(x))]
         return np.concatenate([y for y, _ in pieces]), np.concatenate([s for _, s in pieces])
 
-    def _run(self, x: NDArray[Any], state: StateRows) -> tuple[NDArray[Any], StateRows]:
+    def run_together(self, x: NDArray[Any], state: StateRows) -> tuple[NDArray[Any], StateRows]:
+        """Steps n keys by one call, as `run` does unless the model takes one row at a time."""
         n = len(x)
         if self.window is not None:
             past = _view(state, self.dtype, (self.window - 1, self.columns))
@@ -333,149 +281,9 @@ class StepModel:
             at += tensor.nbytes
         return good
 
-    def _probe(self, n: int) -> tuple[NDArray[Any], StateRows]:
-        """Makes n input rows of several magnitudes, and the state rows after two steps."""
-        rng = np.random.default_rng(0)
-        x = rng.normal(size=(n, self.columns)) * np.exp2(
-            rng.integers(-6, 7, size=(n, self.columns))
-        )
-        rows = x.astype(self.dtype)
-        state = np.zeros((n, self.state_bytes), np.uint8)
-        single, self.single = self.single, True  # row by row: the reference
-        try:
-            for _ in range(2):
-                _, state = self.run(rows, state)
-        finally:
-            self.single = single
-        return rows, state
-
-    def _try(self, x: NDArray[Any], state: StateRows) -> tuple[NDArray[Any], StateRows]:
-        """Steps probe rows: a graph may not do what its inputs and outputs promise."""
-        try:
-            return self._run(x, state)
-        except Exception as error:
-            raise ModelError(
-                self.path,
-                f"it fails in a batch of {len(x)}: {error}",
-                "rows of any batch, as its axes say"
-                if not self.single
-                else "a row of the declared shapes",
-                "export the model with a dynamic batch axis throughout (a reshape inside may hold "
-                "a fixed one), or set model.batch = 1",
-            ) from None
-
-    def _check_batch_invariance(self) -> float:
-        rows, state = self._probe(_PROBE_ROWS)
-        alone = [self._try(rows[i : i + 1], state[i : i + 1]) for i in range(len(rows))]
-        y, following = np.concatenate([a for a, _ in alone]), np.concatenate([b for _, b in alone])
-        worst, at = 0.0, 0
-        for n in _PROBE_BATCHES:
-            # Every row comes to stand at other places of its batch each time.
-            pick = (np.arange(n) * 5 + n) % len(rows)
-            got_y, got_state = self._try(rows[pick], state[pick])
-            same = got_y.tobytes() == y[pick].tobytes()
-            if same and got_state.tobytes() == following[pick].tobytes():
-                continue
-            difference = float(np.nanmax(np.abs(got_y - y[pick]), initial=0.0))
-            if at == 0 or difference > worst:
-                worst, at = difference, n
-        if at:
-            raise ModelError(
-                self.path,
-                f"rows change with the batch: alone and among {at} they differ by {worst:.3g}",
-                "the same bits for a row whoever else is in the batch, on this machine",
-                "set model.batch = 1, or export the model without batch-dependent operators "
-                "(dynamic quantisation is one)",
-            )
-        return worst
-
-    def _check_states_move(self) -> None:
-        rows, state = self._probe(64)
-        _, following = self.run(rows, state)
-        at = 0
-        for tensor in self.states:
-            part = slice(at, at + tensor.nbytes)
-            at += tensor.nbytes
-            if (following[:, part] == state[:, part]).all():
-                raise ModelError(
-                    self.path,
-                    f"the state output {tensor.output!r} never changes",
-                    f"the next value of {tensor.input!r}",
-                    "name the right output in model.states, or leave that state out",
-                )
-
 
 def _view(rows: StateRows, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     return np.ascontiguousarray(rows).view(dtype).reshape(len(rows), *shape)
-
-
-def _read(path: str) -> tuple[bytes, list[tuple[str, bytes]]]:
-    """Returns the model's bytes, and (name, bytes) of each file of external data."""
-    file = Path(path)
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise ModelError(path, str(error), "a readable ONNX file", "correct model.path") from None
-    try:
-        proto = onnx.load_model_from_string(content)
-    except Exception as error:
-        raise ModelError(
-            path, f"no ONNX model: {error}", "an ONNX file", "export it again"
-        ) from None
-    names = set()
-    for tensor in _tensors(proto.graph):
-        if uses_external_data(tensor):
-            names.add(ExternalDataInfo(tensor).location)
-    external = []
-    for name in sorted(names):
-        try:
-            external.append((name, (file.parent / name).read_bytes()))
-        except OSError as error:
-            raise ModelError(
-                path,
-                f"external data {name!r}: {error}",
-                "the file beside the model",
-                "copy the model together with its data files",
-            ) from None
-    return content, external
-
-
-def _tensors(graph: onnx.GraphProto) -> list[onnx.TensorProto]:
-    """Returns every tensor of a graph and of the graphs inside its nodes."""
-    tensors = list(graph.initializer)
-    for node in graph.node:
-        for attribute in node.attribute:
-            tensors.extend([attribute.t] if attribute.HasField("t") else [])
-            tensors.extend(attribute.tensors)
-            if attribute.HasField("g"):
-                tensors.extend(_tensors(attribute.g))
-            for inner in attribute.graphs:
-                tensors.extend(_tensors(inner))
-    return tensors
-
-
-def _digest(content: bytes, external: list[tuple[str, bytes]]) -> str:
-    digest = hashlib.sha256(content)
-    for name, data in external:
-        digest.update(name.encode() + b"\0" + hashlib.sha256(data).digest())
-    return f"sha256:{digest.hexdigest()}"
-
-
-def _session(path: str, content: bytes, external: bool) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    # One thread: the engine's parallelism is the partitions', and sums keep one order.
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    try:
-        # External data is found relative to a path; all else comes from the bytes hashed.
-        return ort.InferenceSession(
-            path if external else content, options, providers=["CPUExecutionProvider"]
-        )
-    except Exception as error:
-        raise ModelError(
-            path, f"ONNX Runtime refuses it: {error}", "a model it can run", "export it again"
-        ) from None
 
 
 def load_models(spec: Spec, columns: int) -> list[StepModel]:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from operators import codec
-from operators.advance import Advancer
 from operators.codec import Layout
 from operators.compatibility import check_compatible
 from operators.decode import Decoder
 from operators.policy import NEVER, Policy
 from operators.state import Shard
+from operators.stepper import Stepper
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Persistence:
         layout: what decides the layout of the bytes.
         made_under: everything that decides records, for the state to carry.
         decoder: reads held events again.
-        advancer: steps kept events again.
+        stepper: steps kept events again.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class Persistence:
         layout: Layout,
         made_under: dict[str, Any],
         decoder: Decoder,
-        advancer: Advancer,
+        stepper: Stepper,
     ) -> None:
         self._policy = policy
         self._layout = layout
         self._made_under = made_under
         self._decoder = decoder
-        self._advancer = advancer
+        self._stepper = stepper
 
     def drain(self, shard: Shard) -> Changes:
         """Returns what changed since the last drain, for the engine's state to take over."""
@@ -136,7 +136,7 @@ class Persistence:
         pool.offsets[:total] = found.events["offset"]
         pool.raw[:total] = found.events["raw"]
         pool.slots[:total] = np.repeat(np.arange(len(counts)), counts)
-        pool.models[:total] = self._advancer.model_of(pool.times[:total])
+        pool.models[:total] = self._stepper.model_of(pool.times[:total])
         pool.previous[:total] = np.where(place == 0, -1, rows - 1)
         pool.counts[:total] = np.repeat(found.header["count"].astype(np.int64), counts) + place
         pool.first_times[:total] = np.repeat(found.header["first_time"], counts)
@@ -152,7 +152,7 @@ class Persistence:
         keys.heads[alive] = ends[alive] - 1
         later = np.flatnonzero(place)
         if len(later):
-            self._advancer.recompute(shard, later, place[later] - 1)
+            self._stepper.step(shard, later, place[later] - 1)
 
     def _restore_held(self, shard: Shard, found: codec.DecodedKeys) -> None:
         if not found.held:

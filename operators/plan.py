@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from operators.admit import Admitted
-from operators.advance import Action, Operations
+from operators.columnar import Rows
+from operators.held import HeldEvents
+from operators.operations import Action, Operations
 from operators.policy import Bools, Int64s, Policy, Reason
 from operators.rejects import Rejects
-from operators.state import HeldEvents, Rows, Shard
+from operators.state import Shard
 
 _COLUMNS = (
     "action",

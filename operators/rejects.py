@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
-from operators.advance import REASONS, Operations, Results
+from operators.columnar import Rows
+from operators.operations import REASONS, Operations, Results
 from operators.policy import Int64s, Reason
-from operators.state import Rows, Shard
+from operators.state import Shard
 from schemas.records import RecordBatch, Reject, encode_lines, text_or_base64
 
 DETAILS = {

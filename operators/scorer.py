@@ -13,18 +13,22 @@ from collections.abc import Iterable
 import numpy as np
 
 from operators.admit import Admitter
-from operators.advance import Advancer, Operations
+from operators.advance import Advancer
 from operators.codec import Layout, StateRefused
+from operators.columnar import Rows
 from operators.compatibility import made_under, spec_digest
 from operators.decode import Decoder
 from operators.emit import Emitter, Outputs
 from operators.features import FeaturePlan, raw_columns
+from operators.held import Held
 from operators.model import StepModel, load_models
+from operators.operations import Operations
 from operators.persist import Changes, Persistence
 from operators.plan import Planner
 from operators.policy import NEVER, Policy
 from operators.rejects import Rejects
-from operators.state import Held, Keys, Pool, Rows, Shard
+from operators.state import Keys, Pool, Shard
+from operators.stepper import Stepper
 from schemas.records import RecordBatch
 from schemas.spec import Spec
 
@@ -60,10 +64,11 @@ class Scorer:
         decoder = Decoder(spec, self.models[0].dtype)
         self._admitter = Admitter(spec.source, self.policy, decoder)
         self._planner = Planner(self.policy, self._raw_columns)
-        self._advancer = Advancer(self.policy, plan, self.models, spec.sink.features)
+        self._stepper = Stepper(plan, self.models)
+        self._advancer = Advancer(self.policy, self._stepper, spec.sink.features)
         self._emitter = Emitter(spec.generation, [model.digest for model in self.models])
         layout = Layout(self._raw_columns, self._state_bytes, spec.event.id is not None)
-        self._persistence = Persistence(self.policy, layout, decides, decoder, self._advancer)
+        self._persistence = Persistence(self.policy, layout, decides, decoder, self._stepper)
         self._sweep_ms = max(
             min(self.policy.idle_ttl_ms, self.policy.finished_ttl_ms) // _SWEEPS_PER_TTL, 1
         )
@@ -92,7 +97,7 @@ class Scorer:
         admitted = self._admitter.admit(shard, batch, rejects)
         ops, order = self._planner.plan(shard, admitted, rejects)
         outputs = self._run(shard, ops, order, rejects)
-        if self._advancer.takes_over(horizon, self.policy.horizon(shard.max_event_time)):
+        if self._stepper.takes_over(horizon, self.policy.horizon(shard.max_event_time)):
             self._fold(shard)
         watermark = int(admitted.watermarks[-1])
         if watermark - shard.swept_at >= self._sweep_ms:

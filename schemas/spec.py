@@ -14,6 +14,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from schemas.spec_error import SpecError as SpecError
+from schemas.spec_error import explained
+
 #: Longest span a setting may give: about 31,700 years. Keeps every sum of times inside int64.
 MAX_SPAN_MS = 10**15
 
@@ -23,21 +26,6 @@ Instant = Annotated[
 ]
 Name = Annotated[str, Meta(min_length=1)]
 FieldType = Literal["str", "int", "float", "bool", "str?", "int?", "float?", "bool?"]
-
-
-class SpecError(ValueError):
-    """A spec that is refused: names the file, the key path, what was found, and the remedy."""
-
-    def __init__(self, where: str, problem: str, remedy: str, file: str = "") -> None:
-        self.where = where
-        self.problem = problem
-        self.remedy = remedy
-        self.file = file
-        super().__init__(str(self))
-
-    def __str__(self) -> str:
-        prefix = f"{self.file}: " if self.file else ""
-        return f"{prefix}{self.where}: {self.problem}\n  remedy: {self.remedy}"
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -279,7 +267,7 @@ def parse_spec(text: str, base_dir: Path, file: str = "") -> Spec:
         spec = msgspec.convert(raw, Spec)
         check(spec)
     except msgspec.ValidationError as error:
-        raise _explained(error, raw, file) from None
+        raise explained(error, raw, file, FieldType) from None
     except SpecError as error:
         error.file = file
         raise
@@ -308,45 +296,3 @@ def load_spec(path: str | Path) -> Spec:
             "file", str(error), "give the path of a UTF-8 TOML file", str(path)
         ) from None
     return parse_spec(text, path.resolve().parent, str(path))
-
-
-def _explained(error: msgspec.ValidationError, raw: dict[str, Any], file: str) -> SpecError:
-    """Turns a validation error into a refusal that shows the key path and the value found there."""
-    said = str(error).replace(" - at `key` in `$", " (a name) - at `$")
-    message, _, pointer = said.partition(" - at `$")
-    where = _entry(pointer.rstrip("`").lstrip("."), raw) or "top level"
-    found = _value_at(raw, where)
-    if "unknown field" in message:
-        remedy = "remove it, or correct its spelling; the spec's JSON Schema lists every setting"
-    elif "missing required field" in message:
-        remedy = "add it"
-    else:
-        remedy = "give a value that the spec's JSON Schema allows"
-        if found is not None:
-            message = f"{message}, found {found!r}"
-    return SpecError(where, message, remedy, file)
-
-
-def _entry(where: str, raw: dict[str, Any]) -> str:
-    """Returns a key path whose last part is the entry of a mapping that its type refuses."""
-    table, mapping, _ = where.partition("[...]")
-    kinds: dict[str, Any] = {"event.fields": FieldType, "source.properties": str}
-    if mapping:
-        group, _, name = table.partition(".")
-        for entry, value in raw[group][name].items():
-            try:
-                msgspec.convert(value, kinds[table])
-            except msgspec.ValidationError:
-                return f"{table}.{entry}"
-    return where
-
-
-def _value_at(raw: Any, where: str) -> Any:
-    for part in where.replace("[", ".").replace("]", "").split("."):
-        if isinstance(raw, dict):
-            raw = raw.get(part)
-        elif isinstance(raw, list) and part.isdigit() and int(part) < len(raw):
-            raw = raw[int(part)]
-        else:
-            return None
-    return None if isinstance(raw, (dict, list)) else raw

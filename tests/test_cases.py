@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 from operators.codec import StateRefused
-from operators.model import StepModel, declarations
+from operators.model import StepModel
+from operators.model_file import declarations
 from operators.scorer import Scorer
 from replay.drive import replay_log
 from schemas.log import LogError, LogRow, manifest_path, write_log

@@ -11,7 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from operators.model import ModelError, StepModel, declarations, load_models
+from operators.model import ModelError, StepModel, load_models
+from operators.model_file import declarations
 from operators.scorer import Scorer
 from tests import models
 from tests.small_jobs import GONE, STATES, every_way, ms, parsed, record, small_job
