@@ -3,13 +3,14 @@
 It decides nothing: a packed batch goes through `Scorer.step`, and what changed goes back into
 Flink's keyed state, which is the truth. A shard is read from there once, when the operator first
 meets it, and lives in memory as arrays from then on; a `get` for each key would be a round trip
-each.
+each. The counters of a shard are kept there too, so that they still add up after a failure.
 
 Dangers. An exception here is a restart loop, so bad data must never raise: the scorer turns it into
 rejects. A `Types` object held by the function cannot be pickled, so state is described in `open`.
 The module is imported by name in the Python workers.
 """
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from schemas.spec import load_spec
 END_OF_INPUT = 2**63 - 1
 #: The name of the counter of records taken, in Flink's metrics.
 RECORDS_METRIC = "records_scored"
+
+_LOG = logging.getLogger(__name__)
 
 
 class ScoreShard(KeyedProcessFunction):  # type: ignore[misc]
@@ -64,6 +67,7 @@ class ScoreShard(KeyedProcessFunction):  # type: ignore[misc]
             MapStateDescriptor("keys", Types.STRING(), a_bytes)
         )
         self._meta = runtime_context.get_state(ValueStateDescriptor("shard", a_bytes))
+        self._counters = runtime_context.get_state(ValueStateDescriptor("counters", a_bytes))
         self._records = runtime_context.get_metrics_group().counter(RECORDS_METRIC)
 
     def process_element(self, value: bytes, ctx: KeyedProcessFunction.Context) -> Iterator[Row]:
@@ -95,7 +99,15 @@ class ScoreShard(KeyedProcessFunction):  # type: ignore[misc]
         if meta is None:
             shard = self._scorer.new_shard(partition)
         else:
-            shard = self._scorer.restore_shard(partition, meta, self._keys.items())
+            items = list(self._keys.items())
+            shard = self._scorer.restore_shard(partition, meta, items)
+            shard.counters = msgspec.json.decode(self._counters.value())
+            _LOG.info(
+                "partition %d refilled: %d keys, last offset %d",
+                partition,
+                len(items),
+                shard.last_offset,
+            )
         self._shards[partition] = shard
         return shard
 
@@ -107,6 +119,7 @@ class ScoreShard(KeyedProcessFunction):  # type: ignore[misc]
         for key, data in changes.puts:
             put(key, data)
         self._meta.update(changes.meta)
+        self._counters.update(msgspec.json.encode(shard.counters))
 
     def _row(self, outputs: Outputs, counters: list[bytes] | None = None) -> Row:
         return Row(

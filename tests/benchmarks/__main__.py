@@ -1,6 +1,7 @@
 """The command line of the benchmarks: `python -m tests.benchmarks --help`."""
 
 import argparse
+import shutil
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -26,6 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     repetitions = 1 if options.quick else options.repetitions
     out = options.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
+    for left in out.glob("work-*"):  # by a run that was killed
+        shutil.rmtree(left)
     on = report.machine()
     names = [name for name in contenders() if not options.only or name in options.only]
     console, said = Console(width=110), Console(stderr=True, highlight=False)
@@ -41,6 +44,10 @@ def main(arguments: list[str] | None = None) -> int:
         said.print(f"failed: {error}", style="bold red")
         return 1
     report.show(found, source.facts, console)
+    if options.quick:
+        console.print(
+            "Quick: the figures above are of too few events and mean nothing.", style="bold"
+        )
     text = report.as_json(
         found,
         command=["python", "-m", "tests.benchmarks", *(arguments or sys.argv[1:])],

@@ -1,12 +1,32 @@
 """Runs of one job, embedded and in-process, and what is compared between them."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+
+from jobs.flink_process import EmbeddedFlink
+from jobs.java import find_java
 from operators.scorer import Scorer
 from schemas.log import LogRow, read_log, write_log
 from schemas.spec import Spec, load_spec
 
 Records = dict[str, list[bytes]]
+
+#: A JVM for short jobs: that it became fast would cost more than they do.
+_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@contextmanager
+def embedded(work: Path, **environment: str) -> Iterator[EmbeddedFlink]:
+    """One Flink for many short jobs; its log is `flink.log` in the directory given."""
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in {"JVM_ARGS": _QUICK_START, **environment}.items():
+                patch.setenv(name, value)
+            flink = stack.enter_context(EmbeddedFlink(find_java(), work / "flink.log", work))
+        yield flink
 
 
 def written(out: Path) -> Records:

@@ -14,13 +14,26 @@ from tests.jobs.flink_runs import Records, in_process
 from tests.jobs.shipments import shipments
 
 
+class Value:
+    """A value state of one key."""
+
+    def __init__(self) -> None:
+        self.data: bytes | None = None
+
+    def value(self) -> bytes | None:  # noqa: D102
+        return self.data
+
+    def update(self, data: bytes) -> None:  # noqa: D102
+        self.data = data
+
+
 class Keyed:
     """What Flink gives the operator for one key: state, timers, metrics; counts the reads."""
 
     def __init__(self, key: int) -> None:
         self.key = key
         self.entries: dict[str, bytes] = {}
-        self.meta: bytes | None = None
+        self.values: dict[str, Value] = {}
         self.timers: set[int] = set()
         self.reads = 0
         self.records = 0
@@ -29,8 +42,8 @@ class Keyed:
     def get_map_state(self, _descriptor: Any) -> "Keyed":  # noqa: D102
         return self
 
-    def get_state(self, _descriptor: Any) -> "Keyed":  # noqa: D102
-        return self
+    def get_state(self, descriptor: Any) -> "Value":  # noqa: D102
+        return self.values.setdefault(descriptor.name, Value())
 
     def get_metrics_group(self) -> "Keyed":  # noqa: D102
         return self
@@ -38,7 +51,7 @@ class Keyed:
     def counter(self, _name: str) -> "Keyed":  # noqa: D102
         return self
 
-    # the map state, the value state, the counter
+    # the map state, the counter
     def put(self, key: str, data: bytes) -> None:  # noqa: D102
         self.entries[key] = data
 
@@ -48,12 +61,6 @@ class Keyed:
     def items(self) -> Iterator[tuple[str, bytes]]:  # noqa: D102
         self.reads += 1
         return iter(list(self.entries.items()))
-
-    def value(self) -> bytes | None:  # noqa: D102
-        return self.meta
-
-    def update(self, data: bytes) -> None:  # noqa: D102
-        self.meta = data
 
     def inc(self, n: int) -> None:  # noqa: D102
         self.records += n
@@ -132,6 +139,25 @@ def test_state_is_read_once(tmp_path: Path) -> None:
         list(second.process_element(batch.to_bytes(), keyed))
     assert 1 == keyed.reads
     assert sum(map(len, batches)) == keyed.records
+
+
+def test_counters_go_on_after_a_restore(tmp_path: Path) -> None:
+    """They are the shard's from its first record on, whoever counted."""
+    spec, log = shipments(tmp_path, events=300, keys=10)
+    keys = shard_keys(4)
+    batches = [b for b in read_log(log, batch_rows=5) if b.partition == 0]
+    told = []
+    for restore_every in (1, len(batches)):
+        keyed = Keyed(keys[0])
+        for i, batch in enumerate(batches):
+            if i % restore_every == 0:
+                operator = ScoreShard(spec, keys)
+                operator.open(keyed)
+            list(operator.process_element(batch.to_bytes(), keyed))
+        ((_, _, (counters,)),) = list(operator.on_timer(END_OF_INPUT, keyed))
+        told.append(msgspec.json.decode(counters)["counters"])
+    assert told[1] == told[0]
+    assert sum(map(len, batches)) == told[0]["records"]
 
 
 def test_the_counters_are_told_at_the_end(tmp_path: Path) -> None:

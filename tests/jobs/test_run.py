@@ -1,6 +1,5 @@
 """The embedded job end to end: real Flink, small logs."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from jobs.flink_process import EmbeddedFlink, FlinkError
-from jobs.java import JavaError, find_java
+from jobs.java import JavaError
 from jobs.log_files import write_partition_files
 from jobs.run import OutputsExistError, run_log
 from schemas.log import LogRow, read_log
 from schemas.records import RecordBatch
 from schemas.spec import SpecError
-from tests.jobs.flink_runs import in_process, log_of, written
+from tests.jobs.flink_runs import embedded, in_process, log_of, written
+from tests.jobs.processes import children, processes_of
 from tests.jobs.shipments import shipments
 
 pytestmark = pytest.mark.slow
@@ -26,8 +26,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedFlink]:
     """One Flink for all jobs of this module: its start takes longer than they do."""
-    work = tmp_path_factory.mktemp("flink")
-    with EmbeddedFlink(find_java(), work / "flink.log", work) as started:
+    with embedded(tmp_path_factory.mktemp("flink")) as started:
         yield started
 
 
@@ -119,13 +118,13 @@ def test_a_failed_job_tells_the_operators_own_error(
 def test_a_flink_of_its_own_ends_with_the_run(tmp_path: Path) -> None:
     """One command from nothing: the log file stays, no process and no temporary file does."""
     spec, log = shipments(tmp_path, events=200, keys=10)
-    before = _children()
+    before = children()
     run_log(spec, log, tmp_path / "out", parallelism=1)
     assert ["flink.log", "predictions", "rejects"] == sorted(
         path.name for path in (tmp_path / "out").iterdir()
     )
     assert in_process(spec, log) == written(tmp_path / "out")
-    assert before == _children()
+    assert before == children()
 
 
 def test_a_killed_run_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
@@ -142,13 +141,13 @@ def test_a_killed_run_leaves_nothing_that_looks_finished(tmp_path: Path) -> None
         while not _in(out / "flink.log", b"switched from state CREATED to RUNNING"):
             assert time.monotonic() < until
             time.sleep(0.05)
-        started = _processes_of(out)
+        started = processes_of(out)
         run.send_signal(signal.SIGKILL)
     until = time.monotonic() + 20
-    while set(started) & set(_processes_of(out)) and time.monotonic() < until:
+    while set(started) & set(processes_of(out)) and time.monotonic() < until:
         time.sleep(0.1)
     assert started
-    assert [] == _processes_of(out)
+    assert [] == processes_of(out)
     assert not {"predictions", "rejects", "run.json"} & {path.name for path in out.iterdir()}
     run_log(spec, log, out, parallelism=1)
     assert in_process(spec, log) == written(out)
@@ -186,31 +185,3 @@ def test_a_machine_without_java_is_told_before_anything_is_written(
 
 def _in(path: Path, words: bytes) -> bool:
     return path.exists() and words in path.read_bytes()
-
-
-def _children() -> set[str]:
-    """Processes that this one started, directly or through one that it did."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[entry.name] = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-            except OSError:
-                continue
-    found = {str(os.getpid())}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
-
-
-def _processes_of(out: Path) -> list[str]:
-    """Processes whose temporary files lie in this output directory."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if f"TMPDIR={out}".encode() in (entry / "environ").read_bytes():
-                    found.append(entry.name)
-            except OSError:
-                continue
-    return found
