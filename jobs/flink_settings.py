@@ -60,7 +60,9 @@ def embedded_settings(
         "execution.checkpointing.dir": (work / "checkpoints").as_uri(),
         # Everything Flink puts on disk lies in the run's own directory and goes with it.
         "io.tmp.dirs": str(work / "tmp"),
-        # Only this process asks, and only for progress.
+        # Only this machine asks, and only for progress.
+        "jobmanager.bind-host": "127.0.0.1",
+        "taskmanager.bind-host": "127.0.0.1",
         "rest.address": "127.0.0.1",
         "rest.bind-address": "127.0.0.1",
         "rest.port": str(rest_port),

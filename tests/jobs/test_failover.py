@@ -25,6 +25,10 @@ KILLS = 2
 SETTINGS = {
     # Few records at once, so that the log takes a while and there is something to interrupt.
     "python.fn-execution.bundle.size": "5",
+    # Few on their way, so that a checkpoint does not wait long for those before it.
+    "taskmanager.memory.segment-size": "4kb",
+    "taskmanager.network.memory.buffers-per-channel": "1",
+    "taskmanager.network.memory.floating-buffers-per-gate": "1",
     "execution.checkpointing.interval": "200ms",
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": str(KILLS),
