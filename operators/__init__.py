@@ -11,5 +11,6 @@ network or an engine. A batch goes through these, in this order:
     emit        results to records; rejects likewise
     persist     what changed, to bytes (codec) for the engine's state, and back
 
-What a shard keeps is in `state` (with columnar, held, known_ids); every rule about time is in `policy`.
+What a shard keeps is in `state` (with columnar, held, known_ids); every rule about time is in
+`policy`.
 """

@@ -10,7 +10,7 @@ from operators.model_file import ModelError, StateRows
 if TYPE_CHECKING:
     from operators.model import StepModel
 
-_PROBE_ROWS = 512
+_PROBE_ROWS = 256
 _PROBE_BATCHES = (2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 257, 1024, 4096)
 
 

@@ -9,6 +9,7 @@ import pytest
 from jobs.flink_process import EmbeddedFlink
 from jobs.java import find_java
 from operators.scorer import Scorer
+from operators.state import Shard
 from schemas.log import LogRow, read_log, write_log
 from schemas.spec import Spec, load_spec
 
@@ -46,7 +47,7 @@ def in_process(
 ) -> Records:
     """The records that the transition alone gives, sorted."""
     scorer = Scorer(load_spec(spec) if isinstance(spec, Path) else spec)
-    shards = {}
+    shards: dict[int, Shard] = {}
     records: Records = {"predictions": [], "rejects": []}
     for batch in read_log(log, batch_rows=rows):
         shard = shards.get(batch.partition)

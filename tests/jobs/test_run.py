@@ -106,7 +106,7 @@ def test_a_failed_job_tells_the_operators_own_error(
     with pytest.raises(FlinkError) as failed:
         run_log(spec, log, tmp_path / "out", parallelism=2, flink=flink)
     told = str(failed.value)
-    assert told.startswith("schemas.spec.SpecError: "), told
+    assert told.startswith(f"{SpecError.__module__}.SpecError: "), told
     assert "nonsense" in told
     assert "remedy" in told
     assert "\tat " not in told
