@@ -68,6 +68,7 @@ def grouped(counters: dict[str, int]) -> dict[str, Any]:
 
 def write_run(run: Run, out_dir: Path) -> Path:
     """Writes `run.json` into a run's directory, whole or not at all."""
+    out_dir.mkdir(parents=True, exist_ok=True)
     path = out_dir / "run.json"
     partial = out_dir / ".run.json.partial"
     partial.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n")

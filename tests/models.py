@@ -96,6 +96,7 @@ def two_states(n_features: int, hidden: int = 4, seed: int = 0) -> onnx.ModelPro
     weights = {name: _weights(random, wide, hidden) for name in ("Wz", "Wr", "Wh")}
     weights |= {
         "Wy": _weights(random, hidden + 1, 2),
+        "ones": np.ones((n_features, 1), np.float32),
         "keep": np.array([[[0.5, 0.875]]], np.float64),
         "take": np.array([[[0.5, 0.125]]], np.float64),
         "one": np.array([[1]], np.int64),
@@ -105,7 +106,8 @@ def two_states(n_features: int, hidden: int = 4, seed: int = 0) -> onnx.ModelPro
         [
             *_gru_nodes(),
             helper.make_node("Add", ["c", "one"], ["c_next"]),
-            helper.make_node("ReduceSum", ["x", "axis"], ["total"], keepdims=1),
+            # No ReduceSum: ONNX Runtime sums a row alone in another order than in a batch.
+            helper.make_node("MatMul", ["x", "ones"], ["total"]),
             helper.make_node("Cast", ["total"], ["total64"], to=F64),
             helper.make_node("Unsqueeze", ["total64", "last"], ["column"]),
             helper.make_node("Mul", ["ema", "keep"], ["kept"]),

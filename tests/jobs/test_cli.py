@@ -14,10 +14,15 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from jobs.cli import app
+from jobs.run import RunResult
+from replay.drive import ReplayResult
 from schemas.log import LogRow, manifest_path, write_log
 
 ROOT = Path(__file__).parent.parent.parent
 SPEC = ROOT / "examples" / "shipments" / "shipments.toml"
+COUNTERS = {"records": 100, "predictions.on_time": 97, "rejects.late": 3}
+RAN = RunResult(100, COUNTERS, {0: COUNTERS}, 0.5, 2.0, "17 (here)")
+REPLAYED = ReplayResult(100, COUNTERS, {0: COUNTERS}, 2.0)
 
 
 @pytest.fixture
@@ -191,16 +196,23 @@ def test_run_passes_everything_on(
     """The job gets paths, parallelism and open end; the closing line counts what it reported."""
     seen: dict[str, Any] = {}
 
-    def run_log(spec: Path, log: Path, out: Path, **options: Any) -> None:
+    def run_log(spec: Path, log: Path, out: Path, **options: Any) -> RunResult:
         options.pop("progress")(100)
         seen.update(spec=spec, log=log, out=out, **options)
+        return RAN
 
     _fake(monkeypatch, "jobs.run", "run_log", run_log)
     out = tmp_path / "out"
     result = _run("run", SPEC, "--log", log, "--out", out, "--parallelism", 2, "--open-end")
     assert 0 == result.exit_code, result.output
     assert {"spec": SPEC, "log": log, "out": out, "parallelism": 2, "open_end": True} == seen
-    assert result.stdout.startswith("100 records in ")
+    assert "100 events in 2.0 s, Flink's start included: 50 events/s" in result.stdout
+    run = json.loads((out / "run.json").read_text())
+    assert ("flink", 100, {"late": 3}) == (
+        run["engine"],
+        run["counts"]["records"],
+        run["counts"]["rejects"],
+    )
 
 
 def test_replay_passes_everything_on(
@@ -209,9 +221,10 @@ def test_replay_passes_everything_on(
     """The replay gets the loaded spec and the batch size; with --quiet nothing is said."""
     seen: dict[str, Any] = {}
 
-    def replay_log(spec: Any, log: Path, out: Path, **options: Any) -> None:
+    def replay_log(spec: Any, log: Path, out: Path, **options: Any) -> ReplayResult:
         options.pop("progress")(100)
         seen.update(spec=spec.name, log=log, out=out, **options)
+        return REPLAYED
 
     _fake(monkeypatch, "replay.drive", "replay_log", replay_log)
     out = tmp_path / "out"
@@ -226,8 +239,8 @@ def test_outputs_of_an_earlier_run_are_kept_unless_told(
     tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     """Exit code 2 without --overwrite; with it they go, and other files stay."""
-    _fake(monkeypatch, "jobs.run", "run_log", lambda *_, **__: None)
-    _fake(monkeypatch, "replay.drive", "replay_log", lambda *_, **__: None)
+    _fake(monkeypatch, "jobs.run", "run_log", lambda *_, **__: RAN)
+    _fake(monkeypatch, "replay.drive", "replay_log", lambda *_, **__: REPLAYED)
     out = tmp_path / "out"
     (out / "predictions").mkdir(parents=True)
     (out / "predictions" / "0.jsonl").write_text("{}")
@@ -238,7 +251,8 @@ def test_outputs_of_an_earlier_run_are_kept_unless_told(
     _says(_run(command, tmp_path / "no.toml", *arguments[2:], "--overwrite"), 3, "no.toml")
     assert (out / "predictions" / "0.jsonl").exists()
     assert 0 == _run(*arguments, "--overwrite").exit_code
-    assert ["mine.txt"] == [path.name for path in out.iterdir()]
+    assert ["mine.txt", "run.json"] == sorted(path.name for path in out.iterdir())
+    assert "{}" != (out / "run.json").read_text()
 
 
 def test_more_subtasks_than_partitions_are_a_usage_error(tmp_path: Path, log: Path) -> None:
