@@ -34,6 +34,8 @@ from schemas.spec import Spec
 
 #: How often ended lives are looked for, while the watermark goes on by the shorter ttl.
 _SWEEPS_PER_TTL = 8
+#: Keys that one record pays for in a sweep.
+_RECORDS_SHARE = 8
 
 
 class Scorer:
@@ -100,7 +102,10 @@ class Scorer:
         if self._stepper.takes_over(horizon, self.policy.horizon(shard.max_event_time)):
             self._fold(shard)
         watermark = int(admitted.watermarks[-1])
-        if watermark - shard.swept_at >= self._sweep_ms:
+        shard.unswept += len(batch)
+        # A sweep looks at every key, so it waits until there are records to share its cost.
+        due = watermark - shard.swept_at >= self._sweep_ms
+        if due and shard.unswept * _RECORDS_SHARE >= shard.keys.size:
             self._sweep(shard, watermark)
         return outputs
 
@@ -150,6 +155,7 @@ class Scorer:
     def _sweep(self, shard: Shard, watermark: int) -> None:
         """Frees keys whose life is over and of which nothing else is kept; no output can tell."""
         shard.swept_at = watermark
+        shard.unswept = 0
         keys, size = shard.keys, shard.keys.size
         heads = keys.heads[:size]
         newest = np.where(heads >= 0, shard.pool.times[heads], NEVER)

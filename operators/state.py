@@ -184,6 +184,7 @@ class Shard:
         max_event_time: greatest event time accepted, or `NEVER`.
         known_ids: ids that may be kept.
         swept_at: the watermark at the last sweep for ended lives.
+        unswept: records since then.
         removed: keys whose stored state must go at the next drain.
         counters: what happened so far, by name; no part of the state.
     """
@@ -196,6 +197,7 @@ class Shard:
     max_event_time: int = NEVER
     known_ids: KnownIds = field(default_factory=KnownIds)
     swept_at: int = NEVER
+    unswept: int = 0
     removed: list[str] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
 
