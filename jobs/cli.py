@@ -304,12 +304,14 @@ def schemas(
 
 
 def _load(spec: Path, log: Path) -> Spec:
-    """Loads the spec and finds the log, before anything is written or removed."""
-    from schemas.log import log_files
+    """Checks spec, model and log, before anything is written or removed."""
+    from operators.scorer import Scorer
+    from schemas.log import read_log
     from schemas.spec import load_spec
 
     loaded = load_spec(spec)
-    log_files(log)
+    read_log(log, partitions=loaded.source.partitions)  # finds the files, checks their manifests
+    Scorer(loaded)
     return loaded
 
 

@@ -102,8 +102,10 @@ class Admitter:
 
         for j, refused in columns.refused.items():
             refuse(int(at[j]), refused.reason, refused.detail)
-        slots = self._slots(shard, columns, row, good & ~beats, refuse)
-        self._check_bounds(times, batch.timestamps, good, refuse)
+        bounds = self._policy.time_bounds(times, batch.timestamps)
+        timely = ~(bounds[0] | bounds[1])
+        slots = self._slots(shard, columns, row, good & ~beats, timely, refuse)
+        self._check_bounds(times, batch.timestamps, good, bounds, refuse)
         watermarks, shard.max_event_time = self._policy.watermarks(
             times, good, shard.max_event_time
         )
@@ -118,10 +120,15 @@ class Admitter:
         return Admitted(batch, columns, row, events, slots[events], tombstones, watermarks)
 
     def _check_bounds(
-        self, times: Int64s, timestamps: Int64s, good: Bools, refuse: Callable[..., None]
+        self,
+        times: Int64s,
+        timestamps: Int64s,
+        good: Bools,
+        bounds: tuple[Bools, Bools],
+        refuse: Callable[..., None],
     ) -> None:
         """Step 5: refuses times beyond what the record's own timestamp and the spec allow."""
-        future, implausible = self._policy.time_bounds(times, timestamps)
+        future, implausible = bounds
         for i in np.flatnonzero(good & (future | implausible)).tolist():
             time = int(times[i])
             if future[i]:
@@ -138,9 +145,13 @@ class Admitter:
         columns: Columns,
         row: Rows,
         wanted: Bools,
+        timely: Bools,
         refuse: Callable[..., None],
     ) -> Int64s:
-        """Finds or makes the slot of each wanted record; refuses keys of other partitions."""
+        """Finds or makes the slot of each wanted record; refuses keys of other partitions.
+
+        A key none of whose records are timely gets no slot: nothing would ever free it.
+        """
         keys = columns.keys
         slots = np.full(len(row), -1, np.int64)
         at = np.flatnonzero(wanted)
@@ -158,10 +169,13 @@ class Admitter:
             found = partitions_for([key.encode() for key in fresh], partitioner, partitions)
             homes = dict(zip(fresh, found.tolist(), strict=True))
             fresh = [key for key in fresh if homes[key] == shard.partition]
-        shard.keys.add(fresh)
+        seen = {keys[j] for j in row[unknown[timely[unknown]]].tolist()}
+        shard.keys.add([key for key in fresh if key in seen])
         slots[unknown] = np.fromiter(map(lookup, unknown_keys, repeat(-1)), np.int64, len(unknown))
         for i in unknown[slots[unknown] < 0].tolist():
             key = keys[int(row[i])]
+            if homes.get(key, shard.partition) == shard.partition:
+                continue  # out of bounds, which is refused next
             refuse(
                 i,
                 Reason.MISROUTED,

@@ -20,6 +20,10 @@ from operators.policy import NEVER, Bools, Int64s, Kind, Policy, Reason
 from operators.state import Pool, Shard
 from operators.stepper import Stepper
 
+#: Operations of a key taken at a time, so that many careful ones of one key do not look at the
+#: whole batch each.
+_STRETCH = 256
+
 _CODE = {reason: code for code, reason in enumerate(REASONS)}
 
 
@@ -46,8 +50,37 @@ class Advancer:
             len(self._stepper.plan),
             model.dtype if self._keep_x else None,
         )
-        pending = np.arange(len(ops.action))
         careful = ops.careful.copy()
+        patience = np.ones(shard.keys.size, np.int64)
+        slots = ops.events.slots[: len(ops.action)]
+        start = starts(slots)
+        rank = np.arange(len(slots)) - np.flatnonzero(start)[np.cumsum(start) - 1]
+        for low in range(0, int(rank.max(initial=-1)) + 1, _STRETCH):
+            pending = np.flatnonzero((rank >= low) & (rank < low + _STRETCH))
+            self._stretch(shard, ops, results, pending, careful, patience)
+        return results
+
+    def _stretch(
+        self,
+        shard: Shard,
+        ops: Operations,
+        results: Results,
+        pending: Rows,
+        careful: Bools,
+        patience: Int64s,
+    ) -> None:
+        """Runs some operations of each key, in rounds.
+
+        Args:
+            shard: the shard.
+            ops: the operations.
+            results: where the outcome goes.
+            pending: the operations to run, in their order.
+            careful: operations that are never plain; grows where plain ones fail.
+            patience: for each slot, how many operations are made careful at its next failure; it
+                doubles, so that a key whose every event fails is not stepped again for each.
+        """
+        slots = ops.events.slots
         while len(pending):
             plain = self._plain_prefix(shard, ops, pending, careful)
             left = ~plain
@@ -56,14 +89,16 @@ class Advancer:
                 undone, failed = self._advance(shard, ops, results, run)
                 if len(undone):
                     left[np.flatnonzero(plain)[undone]] = True
-                    careful[run[failed]] = True
+                    for i in run[failed].tolist():
+                        slot = int(slots[i])
+                        careful[i : min(i + int(patience[slot]), same_key(slots, slot).stop)] = True
+                        patience[slot] *= 2
             pending = pending[left]
             if not len(pending):
                 break
-            first = starts(ops.events.slots[pending])
+            first = starts(slots[pending])
             self._careful(shard, ops, results, pending[first])
             pending = pending[~first]
-        return results
 
     def _plain_prefix(self, shard: Shard, ops: Operations, pending: Rows, careful: Bools) -> Bools:
         """Tells which of the pending operations come before the first careful one of their key."""

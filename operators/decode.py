@@ -194,8 +194,14 @@ class Decoder:
         )
         heartbeats: dict[int, int] = {}
         events: list[Any] = []
-        # One newline between two records and none in them: only then a line is a record.
-        if plain and not nested and blob.count(b"\n") == len(values) - 1:
+        # Only then is a line one record: the newlines are those between records, and each of them
+        # stands between two objects. Two objects on a line and a blank one would add up, too.
+        one_each = (
+            blob.count(b"\n") == blob.count(b"}\n{") == len(values) - 1
+            and blob.startswith(b"{")
+            and blob.endswith(b"}")
+        )
+        if plain and not nested and one_each:
             try:
                 events = self._fast.decode_lines(blob)
             except (msgspec.DecodeError, RecursionError):

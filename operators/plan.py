@@ -103,7 +103,7 @@ class Planner:
             released=np.zeros(len(rows), np.bool_),
             position=arrivals.records[rows],
             late=late,
-            lateness=np.maximum(before - arrivals.times[rows], 0),
+            lateness=np.where(late, before - arrivals.times[rows], 0),
             life=before,
             horizon=before - policy.keep_ms,
             watermark=arrivals.after[rows],
@@ -214,7 +214,7 @@ class _Arrivals:
 
     def reject(self, which: Bools, reason: Reason, rejects: Rejects) -> None:
         """Rejects some of the events."""
-        lateness = np.maximum(self.before[which] - self.times[which], 0)
+        lateness = np.where(self.late[which], self.before[which] - self.times[which], 0)
         rejects.add_many(self.records[which], reason, lateness)
 
 

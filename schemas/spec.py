@@ -143,7 +143,7 @@ class Index(_Scaled, frozen=True, kw_only=True, tag="index"):
 
     field: Name
     values: Vocabulary
-    unknown: int | None = None
+    unknown: Annotated[int, Meta(ge=-(2**53), le=2**53)] | None = None
 
 
 class HourOfDay(_Feature, frozen=True, kw_only=True, tag="hour_of_day"):

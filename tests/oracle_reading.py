@@ -137,6 +137,8 @@ def iso8601_ms(value: Any, offset: str | None) -> int:
     """The time of an ISO 8601 text with a time part and a zone, its own or the spec's."""
     if type(value) is not str or not is_text(value):
         raise RefusedError("malformed")
+    if not value.isascii() or not value.isprintable():
+        raise RefusedError("malformed")
     try:
         moment = datetime.fromisoformat(value)
     except ValueError as error:

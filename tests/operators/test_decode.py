@@ -319,3 +319,20 @@ def test_a_batch_of_many_chunks_is_read_like_its_parts(decoder: Decoder) -> None
     assert together == [each for at in range(0, 5_000, 250)
                         for each in _verdicts(decoder, values[at : at + 250])]  # fmt: skip
     assert [0, 700, 1400] == [i for i, each in enumerate(together) if each[0] == "malformed"][:3]
+
+
+@pytest.mark.parametrize("cut", ["two and none", "none and two", "halves and two", "blank"])
+def test_documents_that_add_up_to_the_number_of_values_are_still_malformed(
+    decoder: Decoder, cut: str
+) -> None:
+    """Two objects in a value beside a blank one, or one object over two values."""
+    one = json.dumps(GOOD).encode()
+    two = one + b" " + one
+    values = {
+        "two and none": [two, b""],
+        "none and two": [b"", two],
+        "halves and two": [one[:10], one[10:], two],
+        "blank": [two, b" "],
+    }[cut]
+    verdicts = _verdicts(decoder, values)
+    assert [Reason.MALFORMED] * len(values) == [verdict[0] for verdict in verdicts]
