@@ -8,6 +8,8 @@ killed leaves nothing that looks like outputs. `run.json`, which says that a run
 caller's to write, last.
 """
 
+import contextlib
+import secrets
 import shutil
 import socket
 import time
@@ -111,7 +113,7 @@ def run_log(
             "lines_per_row": lines_per_row,
             "parallelism": parallelism,
             "settings": job_settings(arrow_batch)
-            | embedded_settings(work, rest_port=_free_port(), overrides=settings),
+            | embedded_settings(work, rest_port=free_port(), overrides=settings),
         }
         if rows:
             if flink:
@@ -150,10 +152,16 @@ def _refuse_outputs(out_dir: Path) -> None:
         )
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_port() -> int:
+    """Returns a free loopback port, below those that systems hand out.
+
+    The JVM binds it seconds later; one of the ephemeral range may be somebody's by then.
+    """
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _counters(sinks: Path) -> dict[int, dict[str, int]]:

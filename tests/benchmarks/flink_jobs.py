@@ -6,7 +6,6 @@ that of the Python workers, which counts in a benchmark of seconds and in no ser
 """
 
 import json
-import socket
 import time
 import urllib.request
 from collections import Counter
@@ -17,6 +16,7 @@ from typing import Any
 import msgspec
 
 from jobs.flink_settings import embedded_settings, job_settings
+from jobs.run import free_port
 from tests.benchmarks.contender import ContenderError, Measured, Task
 from tests.benchmarks.input import HIDDEN, Input
 
@@ -105,7 +105,7 @@ class _Job:
 
         work = Path(task.work)
         self.sinks = work / "sinks"
-        self._port = _free_port()
+        self._port = free_port()
         overrides = {
             # When the tasks run must be seen when they do, not up to 3 s later.
             "web.refresh-interval": "50",
@@ -160,12 +160,6 @@ def _times(job: str) -> tuple[int, int] | None:
 def _get(url: str) -> Any:
     with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 (our own loopback)
         return json.load(answer)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _table(folder: Path) -> str:
