@@ -9,14 +9,16 @@ import shutil
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from jobs.exits import UsageError, told_plainly
 from jobs.progress import Work
-from schemas.spec import Spec
+
+if TYPE_CHECKING:
+    from operators.scorer import Scorer
 
 _EXITS = (
     "Exit codes: 0 done; 1 it ran and failed; 2 wrong command line, or outputs already there; "
@@ -150,10 +152,10 @@ def run(
     --out out/flights`
     """
     with told_plainly():
-        loaded = _load(spec, log)
-        if parallelism > loaded.source.partitions:
+        scorer = _load(spec, log)
+        if parallelism > scorer.spec.source.partitions:
             raise UsageError(
-                f"--parallelism {parallelism} is more than the {loaded.source.partitions} "
+                f"--parallelism {parallelism} is more than the {scorer.spec.source.partitions} "
                 "partitions of the source; subtasks beyond them would have nothing to do"
             )
         from jobs.report import record_run, show_run
@@ -166,7 +168,7 @@ def run(
                 spec, log, out, parallelism=parallelism, open_end=open_end, progress=work.advance
             )
         recorded = record_run(
-            loaded,
+            scorer,
             log,
             out,
             engine="flink",
@@ -198,7 +200,7 @@ def replay(
     --out out/replay`
     """
     with told_plainly():
-        loaded = _load(spec, log)
+        scorer = _load(spec, log)
         from jobs.report import record_run, show_run
         from replay.drive import replay_log
         from schemas.log import rows_in
@@ -206,7 +208,7 @@ def replay(
         _make_room(out, overwrite=overwrite)
         with Work("replaying", rows_in(log), quiet=quiet) as work:
             result = replay_log(
-                loaded,
+                scorer.spec,
                 log,
                 out,
                 batch_rows=batch_rows,
@@ -214,7 +216,7 @@ def replay(
                 progress=work.advance,
             )
         recorded = record_run(
-            loaded,
+            scorer,
             log,
             out,
             engine="replay",
@@ -303,7 +305,7 @@ def schemas(
             typer.echo(path)
 
 
-def _load(spec: Path, log: Path) -> Spec:
+def _load(spec: Path, log: Path) -> "Scorer":
     """Checks spec, model and log, before anything is written or removed."""
     from operators.scorer import Scorer
     from schemas.log import read_log
@@ -311,8 +313,7 @@ def _load(spec: Path, log: Path) -> Spec:
 
     loaded = load_spec(spec)
     read_log(log, partitions=loaded.source.partitions)  # finds the files, checks their manifests
-    Scorer(loaded)
-    return loaded
+    return Scorer(loaded)
 
 
 def _make_room(out: Path, *, overwrite: bool) -> None:

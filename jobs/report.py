@@ -10,11 +10,10 @@ from rich.table import Table
 from operators.scorer import Scorer
 from schemas.log import log_digest
 from schemas.run_record import ModelUsed, Run, grouped, versions, write_run
-from schemas.spec import Spec
 
 
 def record_run(
-    spec: Spec,
+    scorer: Scorer,
     log: Path,
     out: Path,
     *,
@@ -25,7 +24,7 @@ def record_run(
     seconds: float,
 ) -> Run:
     """Writes `run.json` for a finished run, and returns what it says."""
-    scorer = Scorer(spec)
+    spec = scorer.spec
     counts = grouped(counters)
     run = Run(
         engine=engine,
