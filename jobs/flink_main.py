@@ -18,10 +18,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import IO, Any
 
+import msgspec
+
 from jobs.flink_failure import summarize
+from jobs.job import Request
 
 _POLL_SECONDS = 0.25
 
@@ -39,7 +41,7 @@ def main() -> None:
         replies.write(json.dumps(message) + "\n")
 
     while True:
-        request = json.loads(requests.get())
+        request = msgspec.json.decode(requests.get(), type=Request)
         try:
             _run(request, reply)
             reply({"done": True})
@@ -56,23 +58,19 @@ def _read(stdin: IO[str], requests: queue.Queue[str]) -> None:
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
-def _run(request: dict[str, Any], reply: Reply) -> None:
+def _run(request: Request, reply: Reply) -> None:
     # Imported here, so that what the import says lands in the log, too.
-    from jobs.pipeline import LogJob, attach, environments
+    from jobs.pipeline import attach, environments
 
-    job = LogJob(
-        spec=Path(request["spec"]),
-        partitions=request["partitions"],
-        source=Path(request["source"]),
-        sinks=Path(request["sinks"]),
-        open_end=request["open_end"],
-        lines_per_row=request["lines_per_row"],
-    )
-    env, tables = environments(request["settings"], request["parallelism"])
-    attach(env, tables, job)
-    client = env.execute_async("tidegate")
+    env, tables = environments(request.settings, request.parallelism)
+    attach(env, tables, request.job)
+    client = env.execute_async(request.job.name)
+    job_id = str(client.get_job_id())
+    reply({"job_id": job_id})
+    if not request.wait:
+        return
     future = client._j_job_client.getJobExecutionResult()
-    watch = _Progress(request["settings"]["rest.port"], str(client.get_job_id()))
+    watch = _Progress(request.settings["rest.port"], job_id)
     while not future.isDone():
         time.sleep(_POLL_SECONDS)
         done = watch.records()

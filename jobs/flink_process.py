@@ -9,10 +9,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
+
+import msgspec
 
 from jobs.flink_settings import LOG4J_PROPERTIES
 from jobs.java import Java
+from jobs.job import Request
 
 _END_SECONDS = 10
 
@@ -70,12 +73,18 @@ class EmbeddedFlink:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # usually it has ended its group itself
 
-    def run(self, job: dict[str, Any], progress: Callable[[int], None]) -> None:
-        """Runs one job to its end.
+    def run(
+        self,
+        request: Request,
+        progress: Callable[[int], None] = lambda _records: None,
+        submitted: Callable[[str], None] = lambda _job_id: None,
+    ) -> None:
+        """Runs one job to its end, or submits it and returns.
 
         Args:
-            job: what `jobs.flink_main` takes.
+            request: the job, and how to run it.
             progress: called with the records scored so far.
+            submitted: called with Flink's id of the job, once it has one.
 
         Raises:
             FlinkError: the job failed, or the process died.
@@ -84,7 +93,7 @@ class EmbeddedFlink:
         assert stdin is not None  # noqa: S101 (both are pipes)
         assert stdout is not None  # noqa: S101
         try:
-            stdin.write(json.dumps(job) + "\n")
+            stdin.write(msgspec.json.encode(request).decode() + "\n")
             stdin.flush()
         except BrokenPipeError:
             raise self._died() from None
@@ -94,7 +103,10 @@ class EmbeddedFlink:
                 raise FlinkError(f"{reply['failed']}\n  the whole log: {self.log}")
             if "done" in reply:
                 return
-            progress(reply["records"])
+            if "job_id" in reply:
+                submitted(reply["job_id"])
+            else:
+                progress(reply["records"])
         raise self._died()
 
     def _died(self) -> FlinkError:

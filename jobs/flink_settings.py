@@ -4,13 +4,10 @@ Figures are from 2 cores, Flink 2.3.0, JSON events of about 110 bytes.
 """
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 #: Records that are handed to Python at once.
 ARROW_BATCH = 16_384
-#: Records in one element of an output that goes to a file: all of a batch.
-FILE_LINES_PER_ROW = 0
 
 
 def job_settings(arrow_batch: int = ARROW_BATCH) -> dict[str, str]:
@@ -32,6 +29,8 @@ def job_settings(arrow_batch: int = ARROW_BATCH) -> dict[str, str]:
         "python.map-state.write-cache-size": "10000000",
         # A shard is read back in few round trips: a million keys in 4 s.
         "python.map-state.iterate-response-batch-size": "100000",
+        # Timestamps of records reach Python as they are, wherever the machine is.
+        "table.local-time-zone": "UTC",
         # Rows are not changed after they are emitted, so copies between chained operators waste.
         "pipeline.object-reuse": "true",
         # The interpreter that runs this has the packages; `python` on the PATH may not.
@@ -40,19 +39,14 @@ def job_settings(arrow_batch: int = ARROW_BATCH) -> dict[str, str]:
     }
 
 
-def embedded_settings(
-    work: Path, *, rest_port: int, overrides: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """Returns what an embedded run of a recorded log needs on top.
+def embedded_settings(work: Path, *, rest_port: int) -> dict[str, str]:
+    """Returns what an embedded Flink needs on top.
 
     Args:
         work: the directory of the run, where Flink's temporary files go.
         rest_port: a free loopback port, for progress.
-        overrides: settings that win over all others.
     """
     return {
-        # A failure is told at once. The log is still there, so a run is repeated, not resumed.
-        "restart-strategy.type": "none",
         # The end of the input makes one more at once, so a short run has just that one.
         "execution.checkpointing.interval": "10s",
         # The default keeps checkpoints in the heap, and refuses state of 5 MB and more.
@@ -71,7 +65,33 @@ def embedded_settings(
         "metrics.fetcher.update-interval": "500",
         # Python workers in this process take nothing from it, and the state is in the heap.
         "taskmanager.memory.managed.size": "256m",
-        **(overrides or {}),
+    }
+
+
+def recorded_log_settings() -> dict[str, str]:
+    """Returns what the run of a recorded log needs on top of that."""
+    return {
+        # A failure is told at once. The log is still there, so a run is repeated, not resumed.
+        "restart-strategy.type": "none",
+    }
+
+
+def live_settings() -> dict[str, str]:
+    """Returns what a job on live topics needs, wherever it runs."""
+    return {
+        # A bundle's time bounds how long a record waits for others: 20 ms for a prediction that is
+        # read at once. A fuller bundle is not cheaper once it holds some hundred records.
+        "python.fn-execution.bundle.time": "20",
+        # Buffers leave at once, for the same reason.
+        "execution.buffer-timeout.interval": "1ms",
+        # A failure is mended as often as it happens; each time without a good spell in between the
+        # wait doubles, so that a job that cannot go on does not hammer the broker.
+        "restart-strategy.type": "exponential-delay",
+        "restart-strategy.exponential-delay.initial-backoff": "1s",
+        "restart-strategy.exponential-delay.max-backoff": "30s",
+        "restart-strategy.exponential-delay.reset-backoff-threshold": "2min",
+        # What is left of a job that was ended or lost is where the next one goes on.
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
     }
 
 

@@ -20,6 +20,7 @@ from pyflink.common import Row, Types
 from pyflink.datastream import KeyedProcessFunction, RuntimeContext
 from pyflink.datastream.state import MapStateDescriptor, ValueStateDescriptor
 
+from jobs.job import COUNTERS, PREDICTIONS, REJECTS
 from operators.scorer import Outputs, Scorer
 from operators.state import Shard
 from schemas.records import RecordBatch, records_in
@@ -27,6 +28,10 @@ from schemas.spec import load_spec
 
 #: The event-time timer at which Flink's watermark arrives only when the input has ended.
 END_OF_INPUT = 2**63 - 1
+#: Stands between the key and the record of a keyed prediction; JSON holds no raw control character.
+SEPARATOR = "\x1f"
+#: What stands for the separator, and for the character that says so, in a key; in this order.
+ESCAPED = (("\x1e", "\x1e0"), (SEPARATOR, "\x1e1"))
 #: The name of the counter of records taken, in Flink's metrics.
 RECORDS_METRIC = "records_scored"
 
@@ -40,6 +45,7 @@ class ScoreShard(KeyedProcessFunction):  # type: ignore[misc]
         spec_path: the job spec; it is loaded where the operator runs.
         shard_keys: the shard key of each partition.
         open_end: the input is a slice of a log: at its end, held events stay held.
+        keyed: each prediction leaves on its own, with its stream key in front, for a Kafka topic.
         lines_per_row: records joined into one element of the output, newlines between them; 0 for
             all of a batch. A file is lines either way and takes many at once cheaply; a Kafka topic
             needs 1.
@@ -47,13 +53,15 @@ class ScoreShard(KeyedProcessFunction):  # type: ignore[misc]
 
     def __init__(
         self,
-        spec_path: Path,
+        spec_path: str,
         shard_keys: tuple[int, ...],
         *,
         open_end: bool = False,
+        keyed: bool = False,
         lines_per_row: int = 1,
     ) -> None:
-        self._spec_path = str(spec_path)
+        self._spec_path = spec_path
+        self._keyed = keyed
         self._partitions = {key: partition for partition, key in enumerate(shard_keys)}
         self._open_end = open_end
         self._lines_per_row = lines_per_row
@@ -123,16 +131,36 @@ class ScoreShard(KeyedProcessFunction):  # type: ignore[misc]
 
     def _row(self, outputs: Outputs, counters: list[bytes] | None = None) -> Row:
         return Row(
-            joined(outputs.prediction_lines, self._lines_per_row),
+            with_keys(outputs)
+            if self._keyed
+            else joined(outputs.prediction_lines, self._lines_per_row),
             joined(outputs.reject_lines, self._lines_per_row),
             counters or [],
         )
 
 
-def output_type() -> Any:
-    """The type of a row out: predictions, rejects and counters, each an array of bytes."""
+def output_type(*, keyed: bool) -> Any:
+    """The type of a row out: predictions (text where keyed), rejects and counters, arrays all."""
     lines = Types.OBJECT_ARRAY(Types.PRIMITIVE_ARRAY(Types.BYTE()))
-    return Types.ROW_NAMED(["predictions", "rejects", "counters"], [lines, lines, lines])
+    predictions = Types.OBJECT_ARRAY(Types.STRING()) if keyed else lines
+    return Types.ROW_NAMED([PREDICTIONS, REJECTS, COUNTERS], [predictions, lines, lines])
+
+
+def with_keys(outputs: Outputs) -> list[str]:
+    """Each prediction behind its stream key, which SQL cuts off again.
+
+    Of the layouts that carry two fields of each element through the engine this is the fastest by
+    far: 42 s for 4M records, where an array of rows took 78 s and two arrays 218 s.
+    """
+    keys = outputs.prediction_keys
+    if not keys:
+        return []
+    records = outputs.prediction_lines.decode().split("\n")
+    together = "".join(keys)
+    if any(character in together for character, _ in ESCAPED):
+        for character, stands_for in ESCAPED:
+            keys = [key.replace(character, stands_for) for key in keys]
+    return [f"{key}{SEPARATOR}{record}" for key, record in zip(keys, records, strict=False)]
 
 
 def joined(lines: bytes, lines_per_row: int) -> list[bytes]:

@@ -1,57 +1,55 @@
 """The scoring job, read as its diagram.
 
-    1 source   the lines of the partition files, in order within each partition
+    1 source   records in order within each partition: a recorded log's files, or a Kafka topic
     2 pack     each Arrow batch becomes one row for each partition in it
     3 key_by   the partition's shard key
     4 score    the keyed operator: state, policy, features, model
     5 unnest   one row of outputs becomes one row for each element
-    6 sinks    predictions, rejects, and the counters told at the end
+    6 sinks    predictions, rejects, and of a recorded log the counters told at the end
 
 Stages 1, 2, 5 and 6 are SQL, which runs in the JVM; 4 is Python. Two round trips into Python for a
-whole batch, and none for a record.
+whole batch, and none for a record. What differs between files and topics is in the tables of stages
+1 and 6 alone.
 """
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pyflink.common import Configuration, Types
 from pyflink.datastream import DataStream, KeyedStream, StreamExecutionEnvironment
 from pyflink.java_gateway import get_gateway
-from pyflink.table import StreamTableEnvironment, Table
+from pyflink.table import StreamTableEnvironment
+from pyflink.table.udf import UserDefinedScalarFunctionWrapper
 
-from jobs.flink_settings import FILE_LINES_PER_ROW
+from jobs.file_tables import FileTables
+from jobs.job import FileEnds, Job
+from jobs.kafka_tables import KafkaTables
 from jobs.operator import ScoreShard, output_type
-from jobs.pack import pack_lines
 from jobs.shard_keys import max_parallelism, shard_keys
 from jobs.uids import ends_of, set_uids
 
-#: The sinks, each of which is also the field of the operator's output that it takes.
-SINKS = ("predictions", "rejects", "counters")
+
+class Tables(Protocol):
+    """The SQL of a job's ends."""
+
+    sinks: tuple[str, ...]
+    keyed: bool
+    lines_per_row: int
+    packed_columns: str
+
+    def source(self, table: str) -> str:
+        """The statement that creates the source table."""
+
+    def pack(self, keys: tuple[int, ...]) -> UserDefinedScalarFunctionWrapper:
+        """The function that packs rows of the source."""
+
+    def sink(self, name: str) -> str:
+        """The statement that creates the table of a sink."""
+
+    def columns(self, name: str) -> str:
+        """What is selected of an unnested `record` for a sink."""
 
 
-@dataclass(frozen=True)
-class LogJob:
-    """The scoring of a recorded log.
-
-    Attributes:
-        spec: path of the job spec.
-        partitions: partitions of the topic that was recorded.
-        source: directory of the partition files.
-        sinks: directory in which each sink makes a directory of its name.
-        open_end: at the end of the log, held events stay held.
-        lines_per_row: records in one element of an output, 0 for all of a batch.
-    """
-
-    spec: Path
-    partitions: int
-    source: Path
-    sinks: Path
-    open_end: bool = False
-    lines_per_row: int = FILE_LINES_PER_ROW
-
-
-def attach(env: StreamExecutionEnvironment, tables: StreamTableEnvironment, job: LogJob) -> None:
+def attach(env: StreamExecutionEnvironment, tables: StreamTableEnvironment, job: Job) -> None:
     """Attaches the job to the environment, ready to be executed.
 
     Args:
@@ -61,42 +59,40 @@ def attach(env: StreamExecutionEnvironment, tables: StreamTableEnvironment, job:
     """
     env.set_max_parallelism(max_parallelism(job.partitions))
     keys = shard_keys(job.partitions)
+    ends: Tables = FileTables(job.ends) if isinstance(job.ends, FileEnds) else KafkaTables(job.ends)
 
-    lines = _source(tables, job.source)
-    packed = _pack(tables, lines, keys)
+    tables.execute_sql(ends.source("records"))
+    packed = _pack(tables, ends, keys)
     keyed = _key_by(packed)
     scored = (
         keyed.process(
-            ScoreShard(job.spec, keys, open_end=job.open_end, lines_per_row=job.lines_per_row),
-            output_type(),
+            ScoreShard(
+                job.spec,
+                keys,
+                open_end=job.open_end,
+                keyed=ends.keyed,
+                lines_per_row=ends.lines_per_row,
+            ),
+            output_type(keyed=ends.keyed),
         )
         .uid("score")
         .name("score")
     )
     set_uids("read", [scored._j_data_stream.getTransformation()])
     tables.create_temporary_view("scored", scored)
-    for sink in SINKS:
+    for sink in ends.sinks:
         before = ends_of(env)
-        _unnest_into(tables, sink, job.sinks)
+        _unnest_into(tables, ends, sink)
         set_uids(sink, [end for key, end in ends_of(env).items() if key not in before])
 
 
-def _source(tables: StreamTableEnvironment, folder: Path) -> Table:
-    """1: one column, the line."""
-    tables.execute_sql(
-        f"CREATE TEMPORARY TABLE log_lines (line BYTES) WITH ({_files(folder)}, 'format' = 'raw')"
-    )
-    return tables.from_path("log_lines")
-
-
-def _pack(tables: StreamTableEnvironment, lines: Table, keys: tuple[int, ...]) -> DataStream:
+def _pack(tables: StreamTableEnvironment, ends: Tables, keys: tuple[int, ...]) -> DataStream:
     """2: rows (shard key, packed batch); what is NULL was only there to match the input's rows."""
-    tables.create_temporary_function("pack_lines", pack_lines(keys))
-    tables.create_temporary_view("read_lines", lines)
+    tables.create_temporary_function("pack", ends.pack(keys))
     return tables.to_data_stream(
         tables.sql_query(
-            "SELECT packed.shard_key, packed.block "
-            "FROM (SELECT pack_lines(line) AS packed FROM read_lines) "
+            "SELECT packed.shard_key, packed.block "  # noqa: S608 (our own names)
+            f"FROM (SELECT pack({ends.packed_columns}) AS packed FROM records) "
             "WHERE packed.block IS NOT NULL"
         )
     )
@@ -118,33 +114,35 @@ def _key_by(packed: DataStream) -> KeyedStream:
     return KeyedStream(packed._j_data_stream.keyBy(selector, key_type), block, packed)
 
 
-def _unnest_into(tables: StreamTableEnvironment, sink: str, folder: Path) -> None:
+def _unnest_into(tables: StreamTableEnvironment, ends: Tables, sink: str) -> None:
     """5 and 6: the elements of the sink's field, each a record of its table.
 
     Attached one by one, all sinks still share what comes before: `scored` is one stream.
     """
-    tables.execute_sql(
-        f"CREATE TEMPORARY TABLE {sink} (record BYTES) "
-        f"WITH ({_files(folder / sink)}, 'format' = 'raw')"
-    )
+    tables.execute_sql(ends.sink(sink))
     statement = tables.create_statement_set()
     statement.add_insert_sql(
-        f"INSERT INTO {sink} SELECT record FROM scored "  # noqa: S608 (our own names)
+        f"INSERT INTO {sink} SELECT {ends.columns(sink)} FROM scored "  # noqa: S608 (our names)
         f"CROSS JOIN UNNEST(scored.{sink}) AS unnested (record)"
     )
     statement.attach_as_datastream()
 
 
-def _files(folder: Path) -> str:
-    quoted = folder.absolute().as_uri().replace("'", "''")
-    return f"'connector' = 'filesystem', 'path' = '{quoted}'"
-
-
 def environments(settings: dict[str, str], parallelism: int) -> tuple[Any, Any]:
-    """Returns the stream and the table environment under these settings."""
+    """Returns the stream and the table environment under these settings.
+
+    `execution.target` decides where it runs: embedded unless it says `remote`.
+    """
     configuration = Configuration()
     for name, value in settings.items():
         configuration.set_string(name, value)
-    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    if settings.get("execution.target") == "remote":
+        # `get_execution_environment` would be a local one whatever the target.
+        flink = get_gateway().jvm.org.apache.flink.streaming.api.environment
+        env = StreamExecutionEnvironment(
+            flink.StreamExecutionEnvironment(configuration._j_configuration)
+        )
+    else:
+        env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(parallelism)
     return env, StreamTableEnvironment.create(env)

@@ -21,8 +21,14 @@ from pathlib import Path
 import msgspec
 
 from jobs.flink_process import EmbeddedFlink, FlinkError
-from jobs.flink_settings import ARROW_BATCH, FILE_LINES_PER_ROW, embedded_settings, job_settings
+from jobs.flink_settings import (
+    ARROW_BATCH,
+    embedded_settings,
+    job_settings,
+    recorded_log_settings,
+)
 from jobs.java import find_java
+from jobs.job import FileEnds, Job, Request
 from jobs.log_files import write_partition_files
 from operators.scorer import Scorer
 from schemas.log import read_log
@@ -66,7 +72,7 @@ def run_log(
     parallelism: int,
     open_end: bool = False,
     arrow_batch: int = ARROW_BATCH,
-    lines_per_row: int = FILE_LINES_PER_ROW,
+    lines_per_row: int = 0,
     settings: Mapping[str, str] | None = None,
     progress: Callable[[int], None] = lambda _records: None,
     flink: EmbeddedFlink | None = None,
@@ -104,23 +110,26 @@ def run_log(
         started = time.monotonic()
         rows = write_partition_files(read_log(log_path, partitions=spec.source.partitions), source)
         split = time.monotonic()
-        job = {
-            "spec": str(spec_path),
-            "partitions": spec.source.partitions,
-            "source": str(source),
-            "sinks": str(sinks),
-            "open_end": open_end,
-            "lines_per_row": lines_per_row,
-            "parallelism": parallelism,
-            "settings": job_settings(arrow_batch)
-            | embedded_settings(work, rest_port=free_port(), overrides=settings),
-        }
+        request = Request(
+            job=Job(
+                name="tidegate",
+                spec=str(spec_path),
+                partitions=spec.source.partitions,
+                ends=FileEnds(source=str(source), sinks=str(sinks), lines_per_row=lines_per_row),
+                open_end=open_end,
+            ),
+            parallelism=parallelism,
+            settings=job_settings(arrow_batch)
+            | embedded_settings(work, rest_port=free_port())
+            | recorded_log_settings()
+            | dict(settings or {}),
+        )
         if rows:
             if flink:
-                flink.run(job, progress)
+                flink.run(request, progress)
             else:
                 with EmbeddedFlink(java, out_dir / LOG_FILE, work) as own:
-                    own.run(job, progress)
+                    own.run(request, progress)
         by_partition = _counters(sinks)
         _check_complete(rows, by_partition)
         progress(rows)

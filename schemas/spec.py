@@ -201,12 +201,17 @@ class Model(_Table, frozen=True, kw_only=True):
 
 
 class Sink(_Table, frozen=True, kw_only=True):
-    """Where the predictions and the rejects go."""
+    """Where the predictions and the rejects go; the servers are the source's unless named here."""
 
     predictions: Name
     rejects: Name
     guarantee: Literal["idempotent", "transactional"] = "idempotent"
     features: bool = False
+    bootstrap_servers: Name | None = None
+    properties: dict[str, str] = {}
+    transaction_timeout_ms: Annotated[
+        int, Meta(ge=1_000, le=2**31 - 1, description="milliseconds")
+    ] = 900_000
 
 
 class Spec(_Table, frozen=True, kw_only=True):

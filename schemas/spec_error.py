@@ -42,7 +42,11 @@ def explained(
 def _entry(where: str, raw: dict[str, Any], field_type: Any) -> str:
     """Returns a key path whose last part is the entry of a mapping that its type refuses."""
     table, mapping, _ = where.partition("[...]")
-    kinds: dict[str, Any] = {"event.fields": field_type, "source.properties": str}
+    kinds: dict[str, Any] = {
+        "event.fields": field_type,
+        "source.properties": str,
+        "sink.properties": str,
+    }
     if mapping:
         group, _, name = table.partition(".")
         for entry, value in raw[group][name].items():

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from jobs.flink_settings import embedded_settings, job_settings
+from jobs.flink_settings import embedded_settings, job_settings, recorded_log_settings
 from jobs.run import free_port
 from tests.benchmarks.contender import ContenderError, Measured, Task
 from tests.benchmarks.input import HIDDEN, Input
@@ -44,14 +44,20 @@ def packed(late: str) -> Callable[[Task], Measured]:
     """Returns the job of `tidegate run` under a late policy, as a contender."""
 
     def contender(task: Task) -> Measured:
-        from jobs.pipeline import LogJob, attach
+        from jobs.job import FileEnds, Job
+        from jobs.pipeline import attach
 
         source, job = Input(Path(task.folder)), _Job(task)
         partitions = len(list(source.files.glob("partition-*")))
         attach(
             job.env,
             job.tables,
-            LogJob(source.spec(late), partitions, source.files, job.sinks),
+            Job(
+                name="packed",
+                spec=str(source.spec(late)),
+                partitions=partitions,
+                ends=FileEnds(source=str(source.files), sinks=str(job.sinks)),
+            ),
         )
         measured = job.run(source.facts.events)
         counters: Counter[str] = Counter()
@@ -114,7 +120,10 @@ class _Job:
             **(settings or {}),
         }
         self.env, self.tables = environments(
-            job_settings() | embedded_settings(work, rest_port=self._port, overrides=overrides),
+            job_settings()
+            | embedded_settings(work, rest_port=self._port)
+            | recorded_log_settings()
+            | overrides,
             task.parallelism,
         )
 

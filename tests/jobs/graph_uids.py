@@ -4,21 +4,53 @@ PyFlink takes over the process it starts a JVM in, so the tests do not do it in 
 """
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
-from jobs import pipeline
+from jobs.file_tables import FileTables
 from jobs.flink_settings import job_settings
-from jobs.pipeline import LogJob, attach, environments
+from jobs.jars import find_connector
+from jobs.job import FileEnds, Job, KafkaEnds
+from jobs.kafka_tables import KafkaTables
+from jobs.pipeline import attach, environments
+
+FILES = FileEnds(source="/log", sinks="/out")
 
 
-def uids(folder: Path, parallelism: int, sinks: tuple[str, ...], open_end: bool) -> dict[str, Any]:
+def kafka(name: str, guarantee: Any) -> KafkaEnds:
+    """Topics and a guarantee."""
+    servers = {"bootstrap.servers": "localhost:9092"}
+    return KafkaEnds(
+        topic=f"{name}.events",
+        group=name,
+        source_properties=servers,
+        predictions=f"{name}.predictions",
+        rejects=f"{name}.rejects",
+        sink_properties=servers,
+        guarantee=guarantee,
+        transactional_id=name,
+        transaction_timeout_ms=900_000,
+    )
+
+
+def uids(
+    ends: FileEnds | KafkaEnds,
+    parallelism: int = 1,
+    sinks: tuple[str, ...] | None = None,
+    open_end: bool = False,
+) -> dict[str, Any]:
     """Builds the graph; returns the name of the operator under each uid, as Flink will run it."""
-    pipeline.SINKS = sinks
-    env, tables = environments(job_settings(), parallelism)
-    job = LogJob(folder / "spec.toml", 4, folder, folder / "out", open_end=open_end)
-    attach(env, tables, job)
+    tables_of = FileTables if isinstance(ends, FileEnds) else KafkaTables
+    all_sinks = tables_of.sinks
+    tables_of.sinks = sinks or all_sinks
+    env, tables = environments(
+        job_settings() | {"pipeline.jars": find_connector().as_uri()}, parallelism
+    )
+    attach(
+        env,
+        tables,
+        Job(name="graph", spec="spec.toml", partitions=4, ends=ends, open_end=open_end),
+    )
+    tables_of.sinks = all_sinks
     nodes = {}
     for node in (
         env._j_stream_execution_environment.getStreamGraph(False).getStreamNodes().toArray()
@@ -28,14 +60,17 @@ def uids(folder: Path, parallelism: int, sinks: tuple[str, ...], open_end: bool)
 
 
 if __name__ == "__main__":
-    where = Path(sys.argv[1])
     print(
         json.dumps(
             {
-                "all": uids(where, 1, ("predictions", "rejects", "counters"), False),
-                "parallel": uids(where, 4, ("predictions", "rejects", "counters"), True),
-                "one sink": uids(where, 1, ("predictions",), False),
-                "other order": uids(where, 1, ("counters", "predictions"), False),
+                "files": uids(FILES),
+                "files, parallel": uids(FILES, parallelism=4, open_end=True),
+                "files, one sink": uids(FILES, sinks=("predictions",)),
+                "files, other order": uids(FILES, sinks=("counters", "predictions")),
+                "topics": uids(kafka("a", "idempotent")),
+                "topics, parallel": uids(kafka("a", "idempotent"), parallelism=4),
+                "topics, one sink": uids(kafka("a", "idempotent"), sinks=("rejects",)),
+                "topics, others": uids(kafka("b", "transactional")),
             }
         )
     )

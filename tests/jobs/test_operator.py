@@ -93,12 +93,12 @@ def scored(
     for i, batch in enumerate(read_log(log, batch_rows=rows)):
         keyed = flink.setdefault(batch.partition, Keyed(keys[batch.partition]))
         if i % restore_every == 0 or batch.partition not in operators:
-            operators[batch.partition] = ScoreShard(spec, keys, open_end=open_end)
+            operators[batch.partition] = ScoreShard(str(spec), keys, open_end=open_end)
             operators[batch.partition].open(keyed)
         collect(operators[batch.partition].process_element(batch.to_bytes(), keyed))
     for partition, keyed in flink.items():
         assert {END_OF_INPUT} == keyed.timers
-        fresh = ScoreShard(spec, keys, open_end=open_end)
+        fresh = ScoreShard(str(spec), keys, open_end=open_end)
         fresh.open(keyed)
         collect(fresh.on_timer(END_OF_INPUT, keyed))
         assert partition in fresh._shards
@@ -130,10 +130,10 @@ def test_state_is_read_once(tmp_path: Path) -> None:
     keys = shard_keys(4)
     batches = [b for b in read_log(log, batch_rows=5) if b.partition == 0]
     keyed = Keyed(keys[0])
-    first = ScoreShard(spec, keys)
+    first = ScoreShard(str(spec), keys)
     first.open(keyed)
     list(first.process_element(batches[0].to_bytes(), keyed))
-    second = ScoreShard(spec, keys)
+    second = ScoreShard(str(spec), keys)
     second.open(keyed)
     for batch in batches[1:]:
         list(second.process_element(batch.to_bytes(), keyed))
@@ -151,7 +151,7 @@ def test_counters_go_on_after_a_restore(tmp_path: Path) -> None:
         keyed = Keyed(keys[0])
         for i, batch in enumerate(batches):
             if i % restore_every == 0:
-                operator = ScoreShard(spec, keys)
+                operator = ScoreShard(str(spec), keys)
                 operator.open(keyed)
             list(operator.process_element(batch.to_bytes(), keyed))
         ((_, _, (counters,)),) = list(operator.on_timer(END_OF_INPUT, keyed))
@@ -166,7 +166,7 @@ def test_the_counters_are_told_at_the_end(tmp_path: Path) -> None:
     keys = shard_keys(4)
     (batch, *_) = [b for b in read_log(log) if b.partition == 2]
     keyed = Keyed(keys[2])
-    operator = ScoreShard(spec, keys)
+    operator = ScoreShard(str(spec), keys)
     operator.open(keyed)
     list(operator.process_element(batch.to_bytes(), keyed))
     ((_, _, (told,)),) = list(operator.on_timer(END_OF_INPUT, keyed))

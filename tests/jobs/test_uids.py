@@ -17,10 +17,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
-    """Uid to operator, of four variants of the job."""
+def graphs() -> dict[str, dict[str, str]]:
+    """Uid to operator, of some variants of the job."""
     answer = subprocess.run(
-        [sys.executable, "-m", "tests.jobs.graph_uids", str(tmp_path_factory.mktemp("graphs"))],
+        [sys.executable, "-m", "tests.jobs.graph_uids"],
         cwd=ROOT,
         env={**os.environ, "JAVA_HOME": str(find_java().home)},
         capture_output=True,
@@ -38,23 +38,46 @@ def operators(graph: dict[str, str]) -> dict[str, str]:
     return {uid: re.sub(r"\[\d+\]", "", name) for uid, name in graph.items()}
 
 
+READ = {f"read:{each}" for each in ("source", "PythonCalc", "Calc", "TableToDataStream")}
+
+
 def test_every_operator_has_a_uid_that_says_its_stage(graphs: dict[str, dict[str, str]]) -> None:
     """They are part of every savepoint, so they are written down here."""
     sinks = ("predictions", "rejects", "counters")
     ends = ("DataStreamToTable", "Correlate", "Calc", "StreamingFileWriter", "end")
-    expected = {f"{sink}:{operator}" for sink in sinks for operator in ends} | {"score"}
-    expected |= {f"read:{each}" for each in ("source", "PythonCalc", "Calc", "TableToDataStream")}
-    assert expected == set(graphs["all"])
+    expected = {f"{sink}:{operator}" for sink in sinks for operator in ends}
+    assert expected | READ | {"score"} == set(graphs["files"])
+
+
+def test_every_operator_between_topics_has_a_uid_too(graphs: dict[str, dict[str, str]]) -> None:
+    """These are the ones that savepoints of live jobs hold."""
+    expected = {
+        f"{sink}:{operator}"
+        for sink in ("predictions", "rejects")
+        for operator in ("DataStreamToTable", "Correlate", "Calc")
+    }
+    for writer in ("predictions:predictions", "rejects:rejects"):
+        expected |= {writer, f"Sink Committer: {writer}"}
+    assert expected | READ | {"score"} == set(graphs["topics"])
 
 
 def test_uids_are_the_same_at_another_parallelism(graphs: dict[str, dict[str, str]]) -> None:
     """A rescaled job finds its state."""
-    assert operators(graphs["all"]) == operators(graphs["parallel"])
+    assert operators(graphs["files"]) == operators(graphs["files, parallel"])
+    assert operators(graphs["topics"]) == operators(graphs["topics, parallel"])
 
 
-@pytest.mark.parametrize("variant", ["one sink", "other order"])
+@pytest.mark.parametrize("variant", ["files, one sink", "files, other order", "topics, one sink"])
 def test_uids_stay_when_sinks_come_and_go(graphs: dict[str, dict[str, str]], variant: str) -> None:
     """Adding a sink, anywhere among them, renames nothing."""
-    everything, some = operators(graphs["all"]), operators(graphs[variant])
+    everything = operators(graphs[variant.partition(",")[0]])
+    some = operators(graphs[variant])
     assert some.items() <= everything.items()
-    assert {"score", "read:source", "predictions:StreamingFileWriter"} <= set(some)
+    assert {"score", "read:source"} <= set(some)
+
+
+def test_other_topics_and_the_other_guarantee_keep_every_uid(
+    graphs: dict[str, dict[str, str]],
+) -> None:
+    """A job may move its topics and keep its state."""
+    assert set(graphs["topics"]) == set(graphs["topics, others"])
