@@ -19,6 +19,7 @@ from jobs.progress import Work
 
 if TYPE_CHECKING:
     from operators.scorer import Scorer
+    from schemas.spec import Spec
 
 _EXITS = (
     "Exit codes: 0 done; 1 it ran and failed; 2 wrong command line, or outputs already there; "
@@ -71,6 +72,22 @@ OverwriteOption = Annotated[
 ]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress and no closing lines; errors still.")
+]
+ParallelismOption = Annotated[
+    int, typer.Option(min=1, help="Subtasks of the scoring operator; at most the partitions.")
+]
+StartOption = Annotated[
+    str | None,
+    typer.Option(
+        "--start",
+        metavar="WHERE",
+        help="Where a job without state begins: earliest (default), latest, or an instant (ISO "
+        "8601 with an offset, or milliseconds since the epoch).",
+    ),
+]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A Flink setting; may be repeated."),
 ]
 
 
@@ -134,30 +151,59 @@ def check(
 @app.command(epilog=_EXITS)
 def run(
     spec: SpecArgument,
-    log: LogOption,
-    out: OutOption,
-    parallelism: Annotated[
-        int, typer.Option(min=1, help="Subtasks of the scoring operator; at most the partitions.")
-    ] = 1,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Of a log: where predictions/, rejects/ and run.json go. Of topics: where Flink's "
+            "log and the job's state lie.",
+            show_default=False,
+        ),
+    ],
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            "--log",
+            metavar="PATH",
+            help="The recorded log: .jsonl, .jsonl.gz, .parquet, or a directory of them.",
+        ),
+    ] = None,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Score the spec's live topics, until stopped.")
+    ] = False,
+    parallelism: ParallelismOption = 1,
     open_end: OpenEndOption = False,
+    start: StartOption = None,
+    settings: SettingsOption = None,
     overwrite: OverwriteOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Score a recorded log with the Flink job, embedded in this process.
+    """Score a recorded log, or live topics, with a Flink embedded in this process.
 
-    Reads SPEC, its model and the log; writes `predictions/` and `rejects/` (JSON Lines) and
-    `run.json` (digests, versions, counts) into DIR. Needs the extra `cluster` and Java 17.
+    Of a log: reads SPEC, its model and the log; writes `predictions/` and `rejects/` (JSON Lines)
+    and `run.json` (digests, versions, counts) into DIR. Of topics (`--kafka`): reads and writes the
+    topics that SPEC names until Ctrl-C, which stops with a savepoint in DIR; the same command goes
+    on from there. Needs the extra `cluster` and Java 17; topics need the Kafka connector, too.
 
-    Example: `tidegate run examples/flights/flights.toml --log examples/flights/week.jsonl.gz
-    --out out/flights`
+    Examples: `tidegate run examples/flights/flights.toml --log examples/flights/week.jsonl.gz
+    --out out/flights`; `tidegate run examples/flights/flights.toml --kafka --out out/live`
     """
     with told_plainly():
+        if (log is None) != kafka:
+            raise UsageError("name a recorded log with --log, or live topics with --kafka")
+        if log is None:
+            for name, given in (("--open-end", open_end), ("--overwrite", overwrite)):
+                if given:
+                    raise UsageError(f"{name} is for a recorded log, not with --kafka")
+            from jobs.cli_cluster import run_kafka
+
+            run_kafka(spec, out, parallelism, start, settings, quiet=quiet)
+            return
+        if start is not None:
+            raise UsageError("--start is for live topics; a recorded log is read from its begin")
         scorer = _load(spec, log)
-        if parallelism > scorer.spec.source.partitions:
-            raise UsageError(
-                f"--parallelism {parallelism} is more than the {scorer.spec.source.partitions} "
-                "partitions of the source; subtasks beyond them would have nothing to do"
-            )
+        check_parallelism(parallelism, scorer.spec)
         from jobs.report import record_run, show_run
         from jobs.run import run_log
         from schemas.log import rows_in
@@ -165,7 +211,13 @@ def run(
         _make_room(out, overwrite=overwrite)
         with Work("scoring on Flink", rows_in(log), quiet=quiet) as work:
             result = run_log(
-                spec, log, out, parallelism=parallelism, open_end=open_end, progress=work.advance
+                spec,
+                log,
+                out,
+                parallelism=parallelism,
+                open_end=open_end,
+                settings=parsed_settings(settings),
+                progress=work.advance,
             )
         recorded = record_run(
             scorer,
@@ -316,6 +368,26 @@ def _load(spec: Path, log: Path) -> "Scorer":
     return Scorer(loaded)
 
 
+def check_parallelism(parallelism: int, spec: "Spec") -> None:
+    """Refuses more subtasks than there are partitions."""
+    if parallelism > spec.source.partitions:
+        raise UsageError(
+            f"--parallelism {parallelism} is more than the {spec.source.partitions} "
+            "partitions of the source; subtasks beyond them would have nothing to do"
+        )
+
+
+def parsed_settings(given: list[str] | None) -> dict[str, str]:
+    """Returns `--set` options as a mapping."""
+    settings = {}
+    for each in given or []:
+        name, equals, value = each.partition("=")
+        if not name or not equals:
+            raise UsageError(f"--set {each}: give KEY=VALUE, such as parallelism.default=2")
+        settings[name.strip()] = value
+    return settings
+
+
 def _make_room(out: Path, *, overwrite: bool) -> None:
     """Sees to it that no outputs of an earlier run lie where new ones go."""
     there = [out / name for name in _OUTPUTS if (out / name).exists()]
@@ -334,6 +406,8 @@ def _make_room(out: Path, *, overwrite: bool) -> None:
         else:
             path.unlink()
 
+
+import jobs.cli_cluster  # noqa: E402, F401 (its commands join the app)
 
 if __name__ == "__main__":
     app()

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -31,12 +31,14 @@ class EmbeddedFlink:
         java: what runs it.
         log: the file that takes everything Flink and its workers say.
         work: a directory for its temporary files.
+        jars: what its JVM needs beside Flink's own.
     """
 
-    def __init__(self, java: Java, log: Path, work: Path) -> None:
+    def __init__(self, java: Java, log: Path, work: Path, jars: Sequence[Path] = ()) -> None:
         self.java = java
         self.log = log
         self._work = work
+        self._jars = jars
 
     def __enter__(self) -> Self:
         temporary = self._work / "tmp"
@@ -50,7 +52,7 @@ class EmbeddedFlink:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=_environment(self.java, temporary, log4j),
+                env=_environment(self.java, temporary, log4j, self._jars),
                 start_new_session=True,  # also: Ctrl-C reaches us, and we end it
             )
         return self
@@ -114,14 +116,19 @@ class EmbeddedFlink:
         return FlinkError(f"Flink's process ended with {code}\n  its log: {self.log}")
 
 
-def _environment(java: Java, temporary: Path, log4j: Path) -> dict[str, str]:
+def _environment(
+    java: Java, temporary: Path, log4j: Path, jars: Sequence[Path]
+) -> dict[str, str]:
     path = [entry for entry in sys.path if entry]
+    classpath = [*map(str, jars), os.environ.get("HADOOP_CLASSPATH", "")]
     return {
         **os.environ,
         "JAVA_HOME": str(java.home),
         "LOG4J_PROPERTIES": str(log4j),
         "JVM_ARGS": f"-Djava.io.tmpdir={temporary} {os.environ.get('JVM_ARGS', '')}".strip(),
         "TMPDIR": str(temporary),
+        # The one variable by which PyFlink lets anything onto the class path of its JVM.
+        "HADOOP_CLASSPATH": os.pathsep.join(filter(None, classpath)),
         # The workers must find what this process finds, however it was made importable.
         "PYTHONPATH": os.pathsep.join(path),
         "PYTHONWARNINGS": "ignore",

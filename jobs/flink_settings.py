@@ -84,6 +84,13 @@ def live_settings() -> dict[str, str]:
         "python.fn-execution.bundle.time": "20",
         # Buffers leave at once, for the same reason.
         "execution.buffer-timeout.interval": "1ms",
+        # Flink takes these from whoever submits a job; a cluster's own configuration has no say.
+        # Under `transactional` a prediction is seen at the next checkpoint, so ten seconds is also
+        # its freshness; under `idempotent` it is what is read again after a failure.
+        "execution.checkpointing.interval": "10s",
+        "execution.checkpointing.timeout": "2min",
+        # A checkpoint that fails is tried again; so many in a row mean something is wrong.
+        "execution.checkpointing.tolerable-failed-checkpoints": "3",
         # A failure is mended as often as it happens; each time without a good spell in between the
         # wait doubles, so that a job that cannot go on does not hammer the broker.
         "restart-strategy.type": "exponential-delay",

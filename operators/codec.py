@@ -20,7 +20,9 @@ from operators.columnar import Rows
 from operators.policy import NEVER
 from operators.state import Shard
 
-VERSION = 1
+VERSION = 2
+#: What the bytes of a shard begin with, so that they can be found in a savepoint's files.
+SHARD_MARK = b'{"tidegate_shard":'
 
 _HEADER = np.dtype(
     [
@@ -39,7 +41,13 @@ _HEADER = np.dtype(
 )
 _HELD = np.dtype([("offset", "<i8"), ("timestamp", "<i8"), ("key", "<i4"), ("value", "<i4")])
 _NULL = 0xFFFFFFFF
-_SHARD = ("last_offset", "max_event_time", "spec", "models")
+_SHARD: dict[str, type | tuple[type, ...]] = {
+    "partition": int,
+    "last_offset": int,
+    "max_event_time": (int, type(None)),
+    "spec": dict,
+    "models": list,
+}
 
 
 class StateRefused(ValueError):
@@ -254,9 +262,9 @@ def _decode_held(
 
 def encode_shard(shard: Shard, made_under: dict[str, Any]) -> bytes:
     """Encodes a shard's position and what its state was made under."""
-    return json.dumps(
+    meta = json.dumps(
         {
-            "version": VERSION,
+            "partition": shard.partition,
             "last_offset": shard.last_offset,
             "max_event_time": None if shard.max_event_time == NEVER else shard.max_event_time,
             **made_under,
@@ -264,19 +272,23 @@ def encode_shard(shard: Shard, made_under: dict[str, Any]) -> bytes:
         sort_keys=True,
         separators=(",", ":"),
     ).encode()
+    return b"%b%d,%b" % (SHARD_MARK, VERSION, meta[1:])
 
 
 def decode_shard(data: bytes) -> dict[str, Any]:
     """Decodes what `encode_shard` made.
 
     Raises:
-        StateRefused: bytes of another version.
+        StateRefused: bytes of another version, or that cannot be read.
     """
     try:
         meta = json.loads(data)
-        version = meta["version"]
+        version = meta["tidegate_shard"]
         if version == VERSION:
-            return {name: meta[name] for name in _SHARD}
+            found = {name: meta[name] for name in _SHARD}
+            if all(isinstance(found[name], kinds) for name, kinds in _SHARD.items()):
+                return found
+            raise TypeError
     except (ValueError, KeyError, TypeError):
         raise StateRefused(
             "state of the shard cannot be read\n  remedy: restore from an earlier savepoint"

@@ -92,6 +92,12 @@ class Persistence:
             StateRefused: the state was made under another spec or models, or cannot be read.
         """
         position = codec.decode_shard(meta)
+        if position["partition"] != shard.partition:
+            raise codec.StateRefused(
+                f"state of partition {position['partition']} was found as that of "
+                f"{shard.partition}\n  remedy: restore from an earlier savepoint; this one is "
+                "damaged"
+            )
         resets_before = check_compatible(position, self._made_under)
         shard.last_offset = position["last_offset"]
         greatest = position["max_event_time"]

@@ -8,6 +8,7 @@ directory.
 """
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -262,12 +263,17 @@ def parse_spec(text: str, base_dir: Path, file: str = "") -> Spec:
     Raises:
         SpecError: the text is no TOML, or the spec is refused.
     """
-    from schemas.spec_checks import check  # a cycle otherwise: the checks need the classes
-
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SpecError("TOML", str(error), "correct the syntax there", file) from None
+    return spec_of(raw, base_dir, file)
+
+
+def spec_of(raw: dict[str, Any], base_dir: Path, file: str = "") -> Spec:
+    """Checks a spec that is plain data, as TOML or JSON gives it; else like `parse_spec`."""
+    from schemas.spec_checks import check  # a cycle otherwise: the checks need the classes
+
     try:
         spec = msgspec.convert(raw, Spec)
         check(spec)
@@ -276,19 +282,28 @@ def parse_spec(text: str, base_dir: Path, file: str = "") -> Spec:
     except SpecError as error:
         error.file = file
         raise
+    return with_model_paths(spec, lambda _i, path: str((base_dir / path).resolve()))
+
+
+def with_model_paths(spec: Spec, new_path: Callable[[int, str], str]) -> Spec:
+    """Returns the spec with other paths of its models.
+
+    Args:
+        spec: a spec.
+        new_path: gives the path of a model by its place, in the order they take over, and old path.
+    """
+    following = tuple(
+        msgspec.structs.replace(model, path=new_path(i, model.path))
+        for i, model in enumerate(spec.model.next, start=1)
+    )
     model = msgspec.structs.replace(
-        spec.model,
-        path=str((base_dir / spec.model.path).resolve()),
-        next=tuple(
-            msgspec.structs.replace(nxt, path=str((base_dir / nxt.path).resolve()))
-            for nxt in spec.model.next
-        ),
+        spec.model, path=new_path(0, spec.model.path), next=following
     )
     return msgspec.structs.replace(spec, model=model)
 
 
 def load_spec(path: str | Path) -> Spec:
-    """Reads and checks the job spec in a file.
+    """Reads and checks the job spec in a file: TOML, or the JSON of one that was shipped.
 
     Raises:
         SpecError: the file cannot be read, or its spec is refused.
@@ -300,4 +315,10 @@ def load_spec(path: str | Path) -> Spec:
         raise SpecError(
             "file", str(error), "give the path of a UTF-8 TOML file", str(path)
         ) from None
-    return parse_spec(text, path.resolve().parent, str(path))
+    if path.suffix != ".json":
+        return parse_spec(text, path.resolve().parent, str(path))
+    try:
+        raw = msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise SpecError("JSON", str(error), "ship the spec again", str(path)) from None
+    return spec_of(raw, path.resolve().parent, str(path))

@@ -114,12 +114,18 @@ def test_bytes_of_another_version_are_refused(tmp_path: Path) -> None:
     key, value = saved.puts[0]
     with pytest.raises(StateRefused, match=f"layout version {VERSION + 1}, this is {VERSION}"):
         scorer.restore_shard(0, saved.meta, [(key, bytes([VERSION + 1]) + value[1:])])
-    meta = json.loads(saved.meta) | {"version": VERSION + 1}
+    meta = json.loads(saved.meta) | {"tidegate_shard": VERSION + 1}
     with pytest.raises(StateRefused, match=f"layout version {VERSION + 1}, this is {VERSION}"):
         scorer.restore_shard(0, json.dumps(meta).encode(), saved.puts)
 
 
-@pytest.mark.parametrize("meta", [b"", b"{", b"[]", b"null", b"\xff", b"{}", b'{"version":1}'])
+UNREADABLE = [
+    *(b"", b"{", b"[]", b"null", b"\xff", b"{}", b'{"tidegate_shard":2}'),
+    b'{"tidegate_shard":2,"partition":0,"last_offset":1,"max_event_time":1,"spec":{},"models":null}',
+]
+
+
+@pytest.mark.parametrize("meta", UNREADABLE)
 def test_a_shard_that_cannot_be_read_is_refused(tmp_path: Path, meta: bytes) -> None:
     """No traceback of a parser, but a refusal with a remedy."""
     scorer = _job(tmp_path, {}, models.shift_in())
