@@ -1,6 +1,5 @@
 """What `tidegate check` found, as tables for people."""
 
-import datetime as dt
 from pathlib import Path
 
 import msgspec
@@ -9,23 +8,20 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.progress import progress
+from jobs.spans import instant, span
 from operators.features import FeaturePlan
-from operators.model import StepModel, load_models
+from operators.model import StepModel
+from operators.scorer import Scorer
 from schemas.log import log_digest, read_log, rows_in
 from schemas.spec import Spec
 
-_UNITS = (("day", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1))
 _Rows = list[tuple[str, str]]
 
 
-def show_spec(spec: Spec, console: Console) -> None:
-    """Loads the models of a spec, checks their contract, and prints what the job would do.
-
-    Raises:
-        ModelError: a model breaks the contract.
-    """
+def show_spec(scorer: Scorer, console: Console) -> None:
+    """Prints what a job would do."""
+    spec, models = scorer.spec, scorer.models
     plan = FeaturePlan(spec)
-    models = load_models(spec, len(plan))
     tables = [
         _table(f"job {spec.name}", _job_rows(spec)),
         _table("time and policy", _policy_rows(spec)),
@@ -60,24 +56,6 @@ def show_log(spec: Spec, path: Path, console: Console, *, quiet: bool) -> None:
         ("digest", digest),
     ]
     console.print(_table("log", found))
-
-
-def span(milliseconds: int) -> str:
-    """Returns a span of time in its largest exact unit, `90 min`."""
-    for unit, size in _UNITS:
-        if milliseconds >= size and milliseconds % size == 0:
-            plural = "s" if unit == "day" and milliseconds != size else ""
-            return f"{milliseconds // size:,} {unit}{plural}"
-    return f"{milliseconds} ms"
-
-
-def instant(milliseconds: int) -> str:
-    """Returns an instant as people read it, or the number where no calendar reaches."""
-    try:
-        moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return f"{milliseconds} ms"
-    return moment.isoformat().replace("+00:00", "Z")
 
 
 def _job_rows(spec: Spec) -> _Rows:

@@ -15,9 +15,11 @@ import typer
 from rich.console import Console
 
 from jobs.exits import UsageError, told_plainly
+from jobs.findings import PreflightError
 from jobs.progress import Work
 
 if TYPE_CHECKING:
+    from jobs.kafka_job import Start
     from operators.scorer import Scorer
     from schemas.spec import Spec
 
@@ -85,6 +87,14 @@ StartOption = Annotated[
         "8601 with an offset, or milliseconds since the epoch).",
     ),
 ]
+SavepointOption = Annotated[
+    str | None,
+    typer.Option(
+        "--savepoint",
+        metavar="URI",
+        help="The savepoint or retained checkpoint to go on from.",
+    ),
+]
 SettingsOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="A Flink setting; may be repeated."),
@@ -126,26 +136,64 @@ def check(
     spec: SpecArgument,
     log: Annotated[
         Path | None,
-        typer.Option("--log", metavar="PATH", help="Read this log too, from end to end."),
+        typer.Option(
+            "--log",
+            metavar="PATH",
+            help="Read this recorded log from end to end, in place of looking at the topics.",
+        ),
     ] = None,
+    offline: Annotated[
+        bool,
+        typer.Option("--offline", help="Look at the spec and its models alone; needs no Flink."),
+    ] = False,
+    cluster: Annotated[
+        str | None,
+        typer.Option("--cluster", metavar="HOST:PORT", help="Look at this cluster, too."),
+    ] = None,
+    savepoint: SavepointOption = None,
+    start: StartOption = None,
+    parallelism: ParallelismOption = 1,
     quiet: QuietOption = False,
 ) -> None:
-    """Check a job spec and its model, and show what the job would do.
+    """Check everything that a job needs, and show what it would do. Writes nothing.
 
-    Reads SPEC and the model it names; writes nothing. The model is loaded and run on probes: its
-    inputs and states, their types and shapes, and that its numbers do not change with the batch.
+    The spec; the model, run on probes (inputs, states, shapes, the same numbers in any batch);
+    Java, Flink and the Kafka connector; the brokers, the topics, their partitions, retention and
+    transactions; the generation against the sink; a cluster and a savepoint, if named. Each check
+    that fails says what was found, what is needed, and what to do. Exits with 3 if any does.
 
-    Example: `tidegate check examples/flights/flights.toml`
+    Example: `tidegate check examples/flights/flights.toml --cluster localhost:8081`
     """
     with told_plainly():
         from jobs.check import show_log, show_spec
+        from operators.scorer import Scorer
         from schemas.spec import load_spec
 
+        if (offline or log is not None) and (cluster or savepoint or start):
+            raise UsageError(
+                "--cluster, --savepoint and --start are about live topics, which --offline and "
+                "--log leave out"
+            )
         loaded = load_spec(spec)
+        check_parallelism(parallelism, loaded)
+        begin = parsed_start(start)
+        scorer = Scorer(loaded)
         console = Console(quiet=quiet)
-        show_spec(loaded, console)
+        show_spec(scorer, console)
         if log is not None:
             show_log(loaded, log, console, quiet=quiet)
+        if offline or log is not None:
+            return
+        from jobs.findings import Verdict, findings_table
+        from jobs.preflight import preflight
+
+        findings = preflight(
+            scorer, cluster=cluster, savepoint=savepoint, start=begin, parallelism=parallelism
+        )
+        console.print(findings_table(findings))
+        failed = [finding.check for finding in findings if finding.verdict is Verdict.FAILED]
+        if failed:
+            raise PreflightError(f"{len(failed)} checks failed: {', '.join(failed)}")
 
 
 @app.command(epilog=_EXITS)
@@ -386,6 +434,16 @@ def parsed_settings(given: list[str] | None) -> dict[str, str]:
             raise UsageError(f"--set {each}: give KEY=VALUE, such as parallelism.default=2")
         settings[name.strip()] = value
     return settings
+
+
+def parsed_start(given: str | None) -> "Start | None":
+    """Returns `--start` as a position."""
+    from jobs.kafka_job import Start, StartError
+
+    try:
+        return Start.parse(given) if given else None
+    except StartError as error:
+        raise UsageError(f"--start: {error}") from None
 
 
 def _make_room(out: Path, *, overwrite: bool) -> None:

@@ -17,12 +17,14 @@ from jobs.cli import (
     _EXITS,
     ParallelismOption,
     QuietOption,
+    SavepointOption,
     SettingsOption,
     SpecArgument,
     StartOption,
     app,
     check_parallelism,
     parsed_settings,
+    parsed_start,
 )
 from jobs.exits import UsageError, told_plainly
 from jobs.progress import Work
@@ -30,7 +32,6 @@ from jobs.progress import Work
 if TYPE_CHECKING:
     from jobs.kafka_job import Start
     from operators.scorer import Scorer
-    from schemas.spec import Spec
 
 ClusterOption = Annotated[
     str,
@@ -51,14 +52,6 @@ DirectoryOption = Annotated[
         metavar="URI",
         help="Where the savepoint goes; without it, the cluster's `execution.checkpointing."
         "savepoint-dir`.",
-    ),
-]
-SavepointOption = Annotated[
-    str | None,
-    typer.Option(
-        "--savepoint",
-        metavar="URI",
-        help="The savepoint or retained checkpoint to go on from.",
     ),
 ]
 _CLUSTER = "localhost:8081"
@@ -233,13 +226,13 @@ def upgrade(
     """
     with told_plainly():
         from jobs import deployment
+        from jobs.findings import require
         from jobs.flink_rest import Cluster
-        from jobs.preflight import require, savepoint_findings
+        from jobs.preflight import savepoint_findings
+        from schemas.spec import load_spec
 
         say = _sayer(quiet)
         at = Cluster(cluster)
-        from schemas.spec import load_spec
-
         running = deployment.need_job(at, load_spec(spec).name)
         scorer, _ = _checked(
             spec, cluster, parallelism or 1, None, None, running=running["jid"], quiet=quiet
@@ -399,17 +392,14 @@ def _checked(
     quiet: bool,
 ) -> "tuple[Scorer, Start | None]":
     """Loads a spec and runs the preflight; raises unless it lets the job start."""
-    from jobs.kafka_job import Start, StartError
-    from jobs.preflight import preflight, require
+    from jobs.findings import require
+    from jobs.preflight import preflight
     from operators.scorer import Scorer
     from schemas.spec import load_spec
 
     loaded = load_spec(spec)
     check_parallelism(parallelism, loaded)
-    try:
-        begin = Start.parse(start) if start else None
-    except StartError as error:
-        raise UsageError(f"--start: {error}") from None
+    begin = parsed_start(start)
     scorer = Scorer(loaded)
     findings = preflight(
         scorer,

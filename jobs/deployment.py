@@ -2,8 +2,8 @@
 
 `upgrade` is the one that must never leave a job worse off than it found it: everything that can be
 checked is checked while the old job runs; then it is stopped with a savepoint, the new one starts
-from that, and must complete a checkpoint; if it does not, it is cancelled and the old release starts
-from the same savepoint.
+from that, and must complete a checkpoint; if it does not, it is cancelled and the old release
+starts from the same savepoint.
 """
 
 import os
@@ -144,9 +144,7 @@ def need_job(cluster: Cluster, name: str) -> dict[str, Any]:
     )
 
 
-def wait_healthy(
-    cluster: Cluster, deployed: Deployed, *, seconds: float = HEALTHY_SECONDS
-) -> None:
+def wait_healthy(cluster: Cluster, deployed: Deployed, *, seconds: float = HEALTHY_SECONDS) -> None:
     """Waits until every task runs and a checkpoint has completed since.
 
     Raises:

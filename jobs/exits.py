@@ -22,6 +22,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from jobs.findings import PreflightError
 from schemas.log import LogError
 from schemas.spec import SpecError
 
@@ -58,7 +59,7 @@ def _refusals() -> tuple[type[Exception], ...]:
     from operators.codec import StateRefused
     from operators.model import ModelError
 
-    return (SpecError, LogError, ModelError, StateRefused)
+    return (SpecError, LogError, ModelError, StateRefused, PreflightError)
 
 
 @contextmanager

@@ -32,13 +32,23 @@ class EmbeddedFlink:
         log: the file that takes everything Flink and its workers say.
         work: a directory for its temporary files.
         jars: what its JVM needs beside Flink's own.
+        program: the module that runs in that process.
     """
 
-    def __init__(self, java: Java, log: Path, work: Path, jars: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        java: Java,
+        log: Path,
+        work: Path,
+        jars: Sequence[Path] = (),
+        *,
+        program: str = "jobs.flink_main",
+    ) -> None:
         self.java = java
         self.log = log
         self._work = work
         self._jars = jars
+        self._program = program
 
     def __enter__(self) -> Self:
         temporary = self._work / "tmp"
@@ -46,8 +56,8 @@ class EmbeddedFlink:
         log4j = self._work / "log4j.properties"
         log4j.write_text(LOG4J_PROPERTIES)
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "jobs.flink_main"],
+            self._process = subprocess.Popen(  # noqa: S603 (our own module)
+                [sys.executable, "-m", self._program],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -116,9 +126,7 @@ class EmbeddedFlink:
         return FlinkError(f"Flink's process ended with {code}\n  its log: {self.log}")
 
 
-def _environment(
-    java: Java, temporary: Path, log4j: Path, jars: Sequence[Path]
-) -> dict[str, str]:
+def _environment(java: Java, temporary: Path, log4j: Path, jars: Sequence[Path]) -> dict[str, str]:
     path = [entry for entry in sys.path if entry]
     classpath = [*map(str, jars), os.environ.get("HADOOP_CLASSPATH", "")]
     return {

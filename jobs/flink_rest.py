@@ -49,6 +49,10 @@ class Cluster:
         """Flink's version, task slots and their use."""
         return dict(self._get("/overview"))
 
+    def configuration(self) -> dict[str, str]:
+        """The cluster's own configuration; values that Flink takes for secret are hidden by it."""
+        return {each["key"]: each["value"] for each in self._get("/jobmanager/config")}
+
     def jobs(self) -> list[dict[str, Any]]:
         """All jobs it knows, newest first: jid, name, state, start-time, tasks."""
         jobs: list[dict[str, Any]] = self._get("/jobs/overview")["jobs"]

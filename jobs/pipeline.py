@@ -128,11 +128,21 @@ def _unnest_into(tables: StreamTableEnvironment, ends: Tables, sink: str) -> Non
     statement.attach_as_datastream()
 
 
-def environments(settings: dict[str, str], parallelism: int) -> tuple[Any, Any]:
+def environments(
+    settings: dict[str, str], parallelism: int | None = None, *, overridable: bool = False
+) -> tuple[Any, Any]:
     """Returns the stream and the table environment under these settings.
 
-    `execution.target` decides where it runs: embedded unless it says `remote`.
+    Args:
+        settings: Flink settings; `execution.target` decides where it runs: embedded, or where this
+            process was started by Flink, unless it says `remote`.
+        parallelism: subtasks of each operator; None for what Flink is configured to.
+        overridable: what Flink is configured to wins over these settings.
     """
+    if overridable:
+        configured = StreamExecutionEnvironment.get_execution_environment()
+        known = configured._j_stream_execution_environment.getConfiguration().toMap()
+        settings = {name: value for name, value in settings.items() if name not in known}
     configuration = Configuration()
     for name, value in settings.items():
         configuration.set_string(name, value)
@@ -144,5 +154,6 @@ def environments(settings: dict[str, str], parallelism: int) -> tuple[Any, Any]:
         )
     else:
         env = StreamExecutionEnvironment.get_execution_environment(configuration)
-    env.set_parallelism(parallelism)
+    if parallelism is not None:
+        env.set_parallelism(parallelism)
     return env, StreamTableEnvironment.create(env)

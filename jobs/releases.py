@@ -81,9 +81,9 @@ def make_release(scorer: Scorer, into: Path) -> tuple[Release, Path]:
     spec = scorer.spec
     job, code = _zipped(dict(_job_files(spec))), _zipped(dict(_code_files()))
     release = Release(
-        id=hashlib.sha256(
-            hashlib.sha256(job).digest() + hashlib.sha256(code).digest()
-        ).hexdigest()[:16],
+        id=hashlib.sha256(hashlib.sha256(job).digest() + hashlib.sha256(code).digest()).hexdigest()[
+            :16
+        ],
         name=spec.name,
         generation=spec.generation,
         partitions=spec.source.partitions,

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 _PROBE_ROWS = 256
 _PROBE_BATCHES = (2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 257, 1024, 4096)
+#: The largest batch that a row was seen in.
+LARGEST_BATCH = max(_PROBE_BATCHES)
 
 
 def _probe(model: "StepModel", n: int) -> tuple[NDArray[Any], StateRows]:

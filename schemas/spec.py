@@ -296,9 +296,7 @@ def with_model_paths(spec: Spec, new_path: Callable[[int, str], str]) -> Spec:
         msgspec.structs.replace(model, path=new_path(i, model.path))
         for i, model in enumerate(spec.model.next, start=1)
     )
-    model = msgspec.structs.replace(
-        spec.model, path=new_path(0, spec.model.path), next=following
-    )
+    model = msgspec.structs.replace(spec.model, path=new_path(0, spec.model.path), next=following)
     return msgspec.structs.replace(spec, model=model)
 
 

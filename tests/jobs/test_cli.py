@@ -129,7 +129,7 @@ def test_check_shows_what_the_job_would_do(log: Path) -> None:
 
 def test_check_is_silent_when_asked() -> None:
     """With --quiet only the exit code speaks."""
-    result = _run("check", SPEC, "--quiet")
+    result = _run("check", SPEC, "--offline", "--quiet")
     assert (0, "") == (result.exit_code, result.output)
 
 
@@ -205,7 +205,14 @@ def test_run_passes_everything_on(
     out = tmp_path / "out"
     result = _run("run", SPEC, "--log", log, "--out", out, "--parallelism", 2, "--open-end")
     assert 0 == result.exit_code, result.output
-    assert {"spec": SPEC, "log": log, "out": out, "parallelism": 2, "open_end": True} == seen
+    assert {
+        "spec": SPEC,
+        "log": log,
+        "out": out,
+        "parallelism": 2,
+        "open_end": True,
+        "settings": {},
+    } == seen
     assert "100 events in 2.0 s, Flink's start included: 50 events/s" in result.stdout
     run = json.loads((out / "run.json").read_text())
     assert ("flink", 100, {"late": 3}) == (

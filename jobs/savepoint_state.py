@@ -1,0 +1,110 @@
+"""What lies in a savepoint: the position of each partition, and what its state was made under.
+
+Found by reading its files for the mark that the bytes of every shard begin with; no Flink is
+needed, and none of the keys are decoded. So a wrong savepoint is refused before a job is stopped or
+started, not by the operator afterwards, which refuses it again in any case.
+
+Danger: a state backend may compress its files (RocksDB does, outside a canonical savepoint). Then
+nothing is found, and that is told as "cannot be looked into", never as "empty".
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from operators.codec import SHARD_MARK, StateRefused, decode_shard
+
+_READ_BYTES = 1 << 25
+#: More than the bytes of any shard, which hold a spec and the digests of its models.
+_SHARD_BYTES = 1 << 20
+
+
+class SavepointError(RuntimeError):
+    """A savepoint that cannot be read: what was found, what is needed, the remedy."""
+
+
+def read_positions(uri: str) -> dict[int, dict[str, Any]]:
+    """Returns the newest shard of each partition in a savepoint, decoded.
+
+    Args:
+        uri: the savepoint's directory: a path, or a URI that pyarrow can open (file, s3, gs, hdfs).
+
+    Raises:
+        SavepointError: it cannot be read, or is no savepoint.
+        StateRefused: a shard of another layout version.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    for filesystem, path in _files(uri):
+        with filesystem.open_input_stream(path) as stream:
+            for text in _marked(stream):
+                position = decode_shard(text)
+                before = found.get(position["partition"])
+                if before is None or before["last_offset"] < position["last_offset"]:
+                    found[position["partition"]] = position
+    return found
+
+
+def _files(uri: str) -> list[tuple[Any, str]]:
+    try:
+        if "://" in uri or uri.startswith("file:"):
+            filesystem, path = fs.FileSystem.from_uri(_standard(uri))
+        else:
+            filesystem, path = fs.LocalFileSystem(), uri
+        listed = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise SavepointError(
+            f"no savepoint at {uri}\n"
+            f"  found:  {error}\n"
+            "  needed: the directory that `tidegate savepoint` or `stop` printed\n"
+            "  remedy: correct it, or make its file system reachable from here"
+        ) from None
+    files = [each.path for each in listed if each.is_file]
+    if not any(path.rpartition("/")[2] == "_metadata" for path in files):
+        raise SavepointError(
+            f"no savepoint at {uri}\n"
+            f"  found:  {len(files)} files, no _metadata\n"
+            "  needed: the directory of one complete savepoint or checkpoint\n"
+            "  remedy: name the directory that holds _metadata (savepoint-… or chk-…)"
+        )
+    return [(filesystem, path) for path in sorted(files)]
+
+
+def _standard(uri: str) -> str:
+    """Flink writes file:/path for what everyone else writes file:///path; and s3a, s3p for s3."""
+    if uri.startswith("file:") and not uri.startswith("file://"):
+        return "file://" + uri.removeprefix("file:")
+    scheme, separator, rest = uri.partition("://")
+    return f"s3{separator}{rest}" if scheme in ("s3a", "s3p") else uri
+
+
+def _marked(stream: Any) -> Iterator[bytes]:
+    """The JSON of every shard in a stream, wherever the pieces read happen to end."""
+    kept = b""
+    while True:
+        piece = stream.read(_READ_BYTES)
+        buffer = kept + piece
+        # Marks near the end may lack their rest; they are read with the next piece.
+        sure = len(buffer) - _SHARD_BYTES if piece else len(buffer)
+        at = buffer.find(SHARD_MARK)
+        while 0 <= at < max(sure, 0):
+            yield _json_at(buffer, at)
+            at = buffer.find(SHARD_MARK, at + 1)
+        if not piece:
+            return
+        kept = buffer[max(sure, 0) :]
+
+
+def _json_at(buffer: bytes, at: int) -> bytes:
+    text = buffer[at : at + _SHARD_BYTES].decode(
+        "latin-1"
+    )  # the JSON is ASCII, what follows is not
+    try:
+        _, length = json.JSONDecoder().raw_decode(text)
+    except ValueError:
+        raise StateRefused(
+            "state of the shard cannot be read\n  remedy: restore from an earlier savepoint"
+        ) from None
+    return text[:length].encode()
