@@ -11,7 +11,6 @@ broker refuses a transaction timeout above its own maximum only when the sink st
 from pyflink.table.udf import UserDefinedScalarFunctionWrapper
 
 from jobs.job import PREDICTIONS, REJECTS, KafkaEnds
-from jobs.operator import ESCAPED, SEPARATOR
 from jobs.pack import pack_records
 
 #: How often the source looks for new partitions; one that the spec does not know stops the job.
@@ -100,11 +99,7 @@ class KafkaTables:
         """What is selected of an unnested `record` for a sink."""
         if name != PREDICTIONS:
             return "record"
-        separator = _literal(SEPARATOR)
-        key = f"SPLIT_INDEX(record, {separator}, 0)"
-        for character, stands_for in reversed(ESCAPED):
-            key = f"REPLACE({key}, {_literal(stands_for)}, {_literal(character)})"
-        return f"CAST({key} AS BYTES), CAST(SPLIT_INDEX(record, {separator}, 1) AS BYTES)"
+        return "record[1], record[2]"
 
 
 def _behind_properties(settings: dict[str, str]) -> dict[str, str]:
@@ -116,8 +111,3 @@ def _listed(options: dict[str, str]) -> str:
         (name.replace("'", "''"), value.replace("'", "''")) for name, value in options.items()
     )
     return ", ".join(f"'{name}' = '{value}'" for name, value in quoted)
-
-
-def _literal(text: str) -> str:
-    """A SQL literal of control characters."""
-    return "U&'" + "".join(f"\\{ord(each):04X}" if ord(each) < 32 else each for each in text) + "'"

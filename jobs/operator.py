@@ -28,10 +28,6 @@ from schemas.spec import load_spec
 
 #: The event-time timer at which Flink's watermark arrives only when the input has ended.
 END_OF_INPUT = 2**63 - 1
-#: Stands between the key and the record of a keyed prediction; JSON holds no raw control character.
-SEPARATOR = "\x1f"
-#: What stands for the separator, and for the character that says so, in a key; in this order.
-ESCAPED = (("\x1e", "\x1e0"), (SEPARATOR, "\x1e1"))
 #: The name of the counter of records taken, in Flink's metrics.
 RECORDS_METRIC = "records_scored"
 
@@ -140,27 +136,23 @@ class ScoreShard(KeyedProcessFunction):  # type: ignore[misc]
 
 
 def output_type(*, keyed: bool) -> Any:
-    """The type of a row out: predictions (text where keyed), rejects and counters, arrays all."""
+    """The type of a row out: arrays of predictions (pairs where keyed), rejects and counters."""
     lines = Types.OBJECT_ARRAY(Types.PRIMITIVE_ARRAY(Types.BYTE()))
-    predictions = Types.OBJECT_ARRAY(Types.STRING()) if keyed else lines
+    predictions = Types.OBJECT_ARRAY(lines) if keyed else lines
     return Types.ROW_NAMED([PREDICTIONS, REJECTS, COUNTERS], [predictions, lines, lines])
 
 
-def with_keys(outputs: Outputs) -> list[str]:
-    """Each prediction behind its stream key, which SQL cuts off again.
+def with_keys(outputs: Outputs) -> list[list[bytes]]:
+    """Each prediction as a pair of its stream key and its record.
 
-    Of the layouts that carry two fields of each element through the engine this is the fastest by
-    far: 42 s for 4M records, where an array of rows took 78 s and two arrays 218 s.
+    An array of two, not a row of two: the engine's coder takes 0.2 us for the one and 1.8 us for
+    the other, and bytes, because text would be decoded and encoded again on the way.
     """
     keys = outputs.prediction_keys
     if not keys:
         return []
-    records = outputs.prediction_lines.decode().split("\n")
-    together = "".join(keys)
-    if any(character in together for character, _ in ESCAPED):
-        for character, stands_for in ESCAPED:
-            keys = [key.replace(character, stands_for) for key in keys]
-    return [f"{key}{SEPARATOR}{record}" for key, record in zip(keys, records, strict=False)]
+    records = outputs.prediction_lines.split(b"\n")
+    return [[key.encode(), record] for key, record in zip(keys, records, strict=False)]
 
 
 def joined(lines: bytes, lines_per_row: int) -> list[bytes]:
