@@ -5,13 +5,13 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-train run test check format bench lock clean distclean
+.PHONY: help setup setup-train run jars kafka up down test check format bench lock clean distclean
 
 VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP   := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
-CODE  := schemas operators jobs replay tests examples
+CODE  := schemas operators jobs replay deploy tests examples
 OUT   := out
 
 # A python3.11, or a python3 that is 3.11, and can make virtual environments (Debian's may not);
@@ -51,7 +51,40 @@ run: $(STAMP) ## score a recorded week of real flights on an embedded Flink, the
 		--out $(OUT)/flights --overwrite
 	@$(BIN)/python -m examples.flights.evaluate $(OUT)/flights
 
-test: $(STAMP) ## run every test
+# What Maven fetches, pinned in a pom each; the stamps keep it from running again until the pom changes.
+MVN          ?= mvn
+CONNECTOR    := deploy/jars
+BROKER       := deploy/local/kafka
+JARS_STAMP   := $(CONNECTOR)/lib/.copied
+KAFKA_STAMP  := $(BROKER)/lib/.copied
+# The goal is named with its version, so that it does the same whatever Maven would bind it to.
+COPY_JARS    := org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies
+
+jars: $(JARS_STAMP) ## fetch the Kafka connector of Flink (needs Maven)
+
+kafka: $(KAFKA_STAMP) ## fetch a Kafka broker, for the local cluster and the tests (needs Maven)
+
+$(JARS_STAMP) $(KAFKA_STAMP): %/lib/.copied: %/pom.xml
+	@if ! command -v $(MVN) >/dev/null; then \
+		echo "the jars of $< cannot be fetched" >&2; \
+		echo "  found:  no $(MVN) on the PATH" >&2; \
+		echo "  needed: Maven 3, and the repository that it is configured with" >&2; \
+		echo "  remedy: install it (Debian: maven), or copy the jars into $(@D) and touch $@" >&2; \
+		exit 1; fi
+	@echo "== jars: $< into $(@D)"
+	@rm -rf $(@D)
+	@$(MVN) --batch-mode --quiet -Dstyle.color=never --file $< $(COPY_JARS) -DoutputDirectory=$(CURDIR)/$(@D)
+	@touch $@
+
+up: $(STAMP) $(JARS_STAMP) $(KAFKA_STAMP) ## start a broker, a Flink cluster and the job of simulated shipments here
+	@$(BIN)/python -m deploy.local up
+
+down: $(STAMP) ## end them; what they know stays, for the next `make up`
+	@$(BIN)/python -m deploy.local down
+
+test: $(STAMP) ## run every test (those with a broker need Maven, once, and are skipped without it)
+	@if command -v $(MVN) >/dev/null; then $(MAKE) --no-print-directory jars kafka; \
+		else echo "== test: no $(MVN), so tests that need a Kafka broker are skipped"; fi
 	@echo "== test: pytest"
 	@$(BIN)/python -m pytest
 

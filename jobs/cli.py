@@ -465,7 +465,8 @@ def _make_room(out: Path, *, overwrite: bool) -> None:
             path.unlink()
 
 
-import jobs.cli_cluster  # noqa: E402, F401 (its commands join the app)
+import jobs.cli_cluster  # noqa: E402 (its commands join the app)
 
 if __name__ == "__main__":
-    app()
+    # As a module this is `__main__`, and the commands above have joined the app of `jobs.cli`.
+    jobs.cli.app()

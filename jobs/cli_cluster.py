@@ -121,7 +121,7 @@ def status(spec: SpecArgument, cluster: ClusterOption = _CLUSTER) -> None:
         parameters, checkpoints = at.parameters(job_id), at.checkpoints(job_id)
         latest = (checkpoints.get("latest") or {}).get("completed")
         counts = checkpoints.get("counts", {})
-        scored = sum(value for _, value in at.metrics(job_id, "records_scored"))
+        scored = at.total(job_id, "records_scored")
         table = Table(title=f"{job['name']}: {job['state']}", title_justify="left")
         table.show_header = False
         rows = [
@@ -134,7 +134,10 @@ def status(spec: SpecArgument, cluster: ClusterOption = _CLUSTER) -> None:
             ("parallelism", parameters.get("tidegate.parallelism", "?")),
             ("runs for", str(dt.timedelta(seconds=job["duration"] // 1000))),
             ("restarts", str(at.restarts(job_id))),
-            ("records scored", f"{scored:,.0f} since the last start"),
+            (
+                "records scored",
+                "not told yet" if scored is None else f"{scored:,.0f} since the last start",
+            ),
             ("checkpoints", f"{counts.get('completed', 0)}, {counts.get('failed', 0)} failed"),
         ]
         if latest:

@@ -152,9 +152,15 @@ def wait_healthy(cluster: Cluster, deployed: Deployed, *, seconds: float = HEALT
     """
     job_id, until = deployed.job_id, time.monotonic() + seconds
     while True:
-        job = cluster.job(job_id)
-        counts = cluster.checkpoints(job_id).get("counts", {})
-        restarts = cluster.restarts(job_id)
+        try:
+            job = cluster.job(job_id)
+            counts = cluster.checkpoints(job_id).get("counts", {})
+            restarts = cluster.restarts(job_id)
+        except ClusterError:  # a JobManager that comes back may need a moment
+            if time.monotonic() > until:
+                raise
+            time.sleep(_POLL_SECONDS)
+            continue
         if job["state"] == "RUNNING" and counts.get("completed", 0) > 0:
             return
         if job["state"] in ENDED or restarts >= _RESTARTS or time.monotonic() > until:

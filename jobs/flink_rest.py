@@ -91,6 +91,19 @@ class Cluster:
                 for each in self._get(f"{path}?get={','.join(names)}&agg=sum"):
                     yield each["id"], float(each["sum"])
 
+    def total(self, job_id: str, ending: str, *, wait_seconds: float = 3.0) -> float | None:
+        """Sum of the metrics with such an ending; None if none is told.
+
+        A cluster fetches metrics from its TaskManagers only once someone asks, so the first answer
+        may come too early.
+        """
+        until = time.monotonic() + wait_seconds
+        while True:
+            found = [value for _, value in self.metrics(job_id, ending)]
+            if found or time.monotonic() > until:
+                return sum(found) if found else None
+            time.sleep(_POLL_SECONDS)
+
     def savepoint(self, job_id: str, directory: str | None, *, wait_seconds: float) -> str:
         """Takes a savepoint of a running job; returns where it lies."""
         body = {"target-directory": directory, "cancel-job": False}

@@ -160,13 +160,13 @@ def _cluster(address: str, parallelism: int, running: str | None) -> list[Findin
         yield _version(address, str(overview["flink-version"]))
         free = overview["slots-available"] + (_slots_of(cluster, running) if running else 0)
         if free >= parallelism:
-            told = f"{overview['taskmanagers']} TaskManagers, {free} free slots"
+            told = f"{free} free, TaskManagers: {overview['taskmanagers']}"
             yield Finding("slots", Verdict.OK, told)
         else:
             yield _refusal(
                 "slots",
                 "too few free slots",
-                f"{free} of {overview['slots-total']} on {overview['taskmanagers']} TaskManagers",
+                f"{free} of {overview['slots-total']}, TaskManagers: {overview['taskmanagers']}",
                 f"{parallelism}, one for each subtask",
                 "add TaskManagers, stop what else runs there, or lower --parallelism",
             )

@@ -134,4 +134,11 @@ def _differences(path: str, old: Any, new: Any) -> list[str]:
                 new.get(name),
             )
         ]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        where = path.rstrip(".")
+        return [
+            line
+            for i, (before, after) in enumerate(zip(old, new, strict=True))
+            for line in _differences(f"{where}[{i}].", before, after)
+        ]
     return [] if old == new else [f"{path.rstrip('.')}: {old!r} in the state, {new!r} here"]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs.java import find_java
+from tests.kafka_jars import need_connector
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def graphs() -> dict[str, dict[str, str]]:
     """Uid to operator, of some variants of the job."""
+    need_connector()
     answer = subprocess.run(
         [sys.executable, "-m", "tests.jobs.graph_uids"],
         cwd=ROOT,
