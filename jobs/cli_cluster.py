@@ -351,6 +351,33 @@ def publish(
         work.tell(f"they are in {loaded.source.topic}")
 
 
+@app.command(epilog=_EXITS)
+def republish(
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="A spec of the topic that is read.")],
+    new: Annotated[
+        Path, typer.Argument(metavar="NEW", help="The spec of the topic that is written.")
+    ],
+    quiet: QuietOption = False,
+) -> None:
+    """Copy a source topic into another one by key: for other partitions than there are.
+
+    Each record goes where its key belongs in the new topic, with its key, value and timestamp; old
+    partitions are merged by their timestamps. NEW names a topic that is there and empty, its
+    partitions, and a generation one higher, because its answers are those of another log.
+
+    Example: `tidegate republish shipments.toml shipments-2.toml`
+    """
+    with told_plainly():
+        from jobs.republish import republish as copy
+        from jobs.topics import records_in
+        from schemas.spec import load_spec
+
+        loaded, target = load_spec(old), load_spec(new)
+        with Work("republishing", records_in(loaded), quiet=quiet) as work:
+            copy(loaded, target, progress=work.advance)
+        work.tell(f"they are in {target.source.topic}")
+
+
 def run_kafka(
     spec: Path,
     out: Path,

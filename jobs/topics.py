@@ -6,6 +6,7 @@ transactions is not its newest record but may be a marker, so a reader must ask 
 not wait for a record at `end - 1`.
 """
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -25,7 +26,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from jobs.kafka_client import KafkaAccess, KafkaError
+from jobs.kafka_client import KafkaAccess, KafkaError, source_access
+from schemas.spec import Spec
 
 _T = TypeVar("_T")
 
@@ -259,6 +261,13 @@ class Topics:
             f"  found:  {code.str()} ({code.name()})\n"
             f"  remedy: {_REMEDIES.get(code.name(), _REACH)}"
         )
+
+
+def records_in(spec: Spec, environ: Mapping[str, str] = os.environ) -> int:
+    """Returns how many records the source topic of a spec holds; markers count, too."""
+    with Topics(source_access(spec, environ)) as topics:
+        ranges = topics.log_range(spec.source.topic)
+    return sum(end - begin for begin, end in ranges.values())
 
 
 _REACH = (

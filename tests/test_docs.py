@@ -21,6 +21,7 @@ import typer
 from jobs.cli import app
 from operators.policy import Reason
 from schemas.spec import Feature
+from tests.deploy.repository import mistake
 
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "examples").glob("*/README.md")))
@@ -31,6 +32,16 @@ NOT_RUN = {
     "make test",
     "make setup-train",
     ".venv/bin/python -m examples.flights.build",
+    # On a broker and a cluster, by tests/deploy and tests/cluster.
+    "make up",
+    "make down",
+    "tidegate status examples/shipments/shipments.toml",
+    "tidegate savepoint examples/shipments/shipments.toml",
+    "tidegate upgrade examples/shipments/shipments.toml --parallelism 4",
+    "tidegate stop examples/shipments/shipments.toml",
+    "tidegate topics my.toml",
+    "tidegate check my.toml --cluster jobmanager:8081",
+    "tidegate submit my.toml --cluster jobmanager:8081 --parallelism 4 --wait",
 }
 #: The environment is there already: it is what runs this.
 MAKE = ("make", "--no-print-directory", "--old-file=.venv/.installed")
@@ -154,6 +165,8 @@ def test_what_is_not_run_is_told_and_exists(tmp_path: Path) -> None:
         words = shlex.split(command)
         if words[0] == "make":
             assert 0 == workspace.call([*MAKE, "--dry-run", *words[1:]]).returncode, command
+        elif words[0] == "tidegate":
+            assert not mistake(words), command
         else:
             assert importlib.util.find_spec(words[words.index("-m") + 1]), command
 

@@ -18,7 +18,7 @@ from deploy.local.processes import Child, listens
 from jobs.java import Java, find_java
 
 _CLIENT, _CONTROLLER = "PLAINTEXT", "CONTROLLER"
-_START_SECONDS = 60.0
+_START_SECONDS = 90.0
 _STOP_SECONDS = 30.0
 
 _LOG4J = """\

@@ -26,7 +26,7 @@ from deploy.local.zookeeper import ZooKeeper
 from jobs.java import Java, find_java
 
 _POLL_SECONDS = 0.1
-_START_SECONDS = 90.0
+_START_SECONDS = 120.0
 _END_SECONDS = 10.0
 #: The module that a Python worker runs.
 _WORKER = "pyflink.fn_execution.beam.beam_boot"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from deploy.local.broker import Broker
@@ -14,15 +14,20 @@ from jobs.findings import Finding, Verdict
 from jobs.flink_rest import Cluster
 from jobs.kafka_job import Start
 from jobs.preflight import preflight, savepoint_findings
+from jobs.publish import make_topics
+from jobs.republish import republish
 from jobs.simulate import Settings, write_shipments
 from operators.scorer import Scorer
+from schemas.log import LogRow, read_log, write_log
 from schemas.spec import Spec
 from tests.cluster.live import (
     SETTINGS,
+    Collector,
     Feeder,
     begin,
     check_outputs,
     environ_of,
+    expected_of,
     live_spec,
     outputs,
     wait_failure,
@@ -160,3 +165,50 @@ def _one_line(folder: Path) -> Path:
     path = folder / "more.jsonl"
     write_shipments(Settings(events=100, keys=20, seed=5), path)
     return path
+
+
+def test_a_topic_that_grew_goes_on_republished(
+    stopped: Stopped, log: Path, tmp_path: Path, cluster: Cluster
+) -> None:
+    """Into a new topic, by key, in order; under a new generation the job scores it like any log."""
+    old = stopped.spec
+    new = msgspec.structs.replace(
+        old,
+        generation=2,
+        source=msgspec.structs.replace(old.source, topic=f"{old.name}.events-2", partitions=6),
+        sink=msgspec.structs.replace(old.sink, predictions=f"{old.name}.predictions-2"),
+    )
+    make_topics(new)
+    assert EVENTS == republish(old, new)
+    copied = _as_log(new, tmp_path / "copied.parquet")
+    assert _by_key(log) == _by_key(copied)
+    job = begin(new, cluster, stopped.releases)
+    with Collector(str(new.source.bootstrap_servers), new.sink.predictions, 6) as predictions:
+        expected = expected_of(new, copied)["predictions"]
+        assert expected == sorted(predictions.wait_for(len(expected)))
+    assert 0 == cluster.restarts(job.job_id)
+
+
+def _as_log(spec: Spec, path: Path) -> Path:
+    """The source topic of a job, as a recorded log."""
+    consumer = Consumer({"bootstrap.servers": spec.source.bootstrap_servers, "group.id": "tests"})
+    partitions = range(spec.source.partitions)
+    consumer.assign([TopicPartition(spec.source.topic, p, 0) for p in partitions])
+    rows: list[LogRow] = []
+    while len(rows) < EVENTS:
+        for message in consumer.consume(1000, 1.0):
+            assert message.error() is None
+            place = (message.partition() or 0, message.offset() or 0, message.timestamp()[1])
+            rows.append(LogRow(*place, message.key(), message.value()))
+    consumer.close()
+    write_log(path, rows, partitions=spec.source.partitions)
+    return path
+
+
+def _by_key(log: Path) -> dict[bytes | None, list[bytes | None]]:
+    """The values of each key, in order."""
+    found: dict[bytes | None, list[bytes | None]] = {}
+    for batch in read_log(log):
+        for key, value in zip(batch.keys, batch.values, strict=True):
+            found.setdefault(key, []).append(value)
+    return found

@@ -23,10 +23,9 @@ from deploy.local.kept import Kept
 from deploy.local.ports import kept_ports
 from deploy.local.processes import Child, Identity, in_session, need_free
 from deploy.local.stack import Plan, Process, State
-from jobs.jars import JarError, find_connector
-from tests.deploy.repository import DEPLOY, ROOT
+from tests.deploy.repository import ROOT
+from tests.kafka_jars import need_broker_jars, need_connector
 
-BROKER_JARS = DEPLOY / "local" / "kafka" / "lib"
 #: A process with a child of its own, which prints the number of that.
 PARENT = ["sh", "-c", "sleep 100 & echo $!; wait"]
 
@@ -51,7 +50,7 @@ def run_parent(folder: Path) -> tuple[Child, int]:
 def test_what_a_killed_process_left_is_ended_too(tmp_path: Path) -> None:
     """As the Python workers of a TaskManager."""
     child, grandchild = run_parent(tmp_path)
-    assert [(grandchild, ["sleep", "100"])] == list(in_session(child.pid))
+    assert until(lambda: [(grandchild, ["sleep", "100"])] == list(in_session(child.pid)))
     child.kill()
     assert -signal.SIGKILL == child.exit_code
     assert until(lambda: Identity.of(grandchild) is None)
@@ -230,17 +229,14 @@ def test_a_state_of_processes_that_are_gone_is_nothing(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def jars() -> None:
     """The jars that Maven fetches."""
-    with contextlib.suppress(JarError):
-        find_connector()
-        if list(BROKER_JARS.glob("kafka_2.13-*.jar")):
-            return
-    pytest.skip("no jars here: make jars kafka")
+    need_connector()
+    need_broker_jars()
 
 
 @pytest.fixture(scope="module")
 def broker(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One that runs."""
-    with Broker(tmp_path_factory.mktemp("broker"), jars=BROKER_JARS) as broker:
+    with Broker(tmp_path_factory.mktemp("broker"), jars=need_broker_jars()) as broker:
         yield broker
 
 
@@ -249,7 +245,7 @@ def cluster(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lo
     """One that runs, with recovery."""
     with LocalCluster(
         tmp_path_factory.mktemp("flink"),
-        connector=find_connector(),
+        connector=need_connector(),
         taskmanagers=1,
         slots=2,
         high_availability=True,
@@ -312,7 +308,7 @@ def test_nothing_listens_beyond_loopback(broker: Broker, cluster: LocalCluster) 
 def test_sizes_that_contradict_each_other_are_refused(tmp_path: Path, jars: None) -> None:
     """By Flink's own sum, before anything is started."""
     settings = {"taskmanager.memory.process.size": "300m"}
-    cluster = LocalCluster(tmp_path, connector=find_connector(), taskmanagers=1, settings=settings)
+    cluster = LocalCluster(tmp_path, connector=need_connector(), taskmanagers=1, settings=settings)
     with pytest.raises(LocalError, match=r"(?s)memory of a taskmanager.*found:.*remedy:"):
         cluster.start()
     assert not any(place.alive for place in cluster.processes)

@@ -14,12 +14,12 @@ import pytest
 
 from deploy.local.processes import Identity
 from jobs.flink_rest import Cluster
-from jobs.jars import JarError, find_connector
 from jobs.kafka_client import sink_access
 from jobs.run import free_port
 from jobs.topics import Topics
 from schemas.spec import load_spec
-from tests.deploy.repository import DEPLOY, ROOT
+from tests.deploy.repository import ROOT
+from tests.kafka_jars import need_broker_jars, need_connector
 
 pytestmark = pytest.mark.slow
 
@@ -52,12 +52,8 @@ def identities(directory: Path) -> list[Identity]:
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
     """Where it lies; whatever the test does, nothing stays."""
-    try:
-        find_connector()
-    except JarError:
-        pytest.skip("no connector here: make jars")
-    if not list((DEPLOY / "local" / "kafka" / "lib").glob("kafka_2.13-*.jar")):
-        pytest.skip("no broker here: make kafka")
+    need_connector()
+    need_broker_jars()
     yield tmp_path / "up"
     call(tmp_path / "up", "down")
 
