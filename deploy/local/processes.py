@@ -40,6 +40,7 @@ class Child:
         self.log = log
         self.started = time.monotonic()
         self._lock = threading.Lock()
+        guard = _Guard.one()  # before the child: once that runs, nothing must come between
         log.parent.mkdir(parents=True, exist_ok=True)
         #: How long the log was before.
         self.log_begins = log.stat().st_size if log.exists() else 0
@@ -53,7 +54,7 @@ class Child:
                 start_new_session=True,
             )
         self.pid = self._process.pid
-        _Guard.one().watch(self.pid)
+        guard.watch(self.pid)
 
     @property
     def alive(self) -> bool:

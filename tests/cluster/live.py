@@ -60,6 +60,7 @@ class Feeder:
         self, spec: Spec, log: Path, rate: float | None = None, until: float = 1.0
     ) -> None:
         self.rate, self.until, self.written = rate, until, 0
+        self.offsets = dict.fromkeys(range(spec.source.partitions), 0)
         self._spec = spec
         self._rows = [
             (timestamp, batch.partition, key, value)
@@ -119,6 +120,7 @@ class Feeder:
                 while (wait := due - time.monotonic()) > 0.002:
                     producer.poll(wait)
             producer.produce(self._spec.source.topic, value, key, partition, timestamp=timestamp)
+            self.offsets[partition] += 1
             self.written += 1
             if self.written % 1000 == 0:
                 producer.poll(0)
@@ -178,25 +180,25 @@ class Collector:
         time.sleep(1)  # what would be too many has its chance
         return self.found.values
 
-    def first_fresh_after(self, moment: float, wait_seconds: float = 60) -> float:
-        """Seconds from a moment to the first prediction after it that no record before it held."""
-        count = next(
-            (i for i, at in enumerate(self.found.arrived) if at > moment),
-            len(self.found.arrived),
-        )
-        newest: dict[int, int] = {}
-        for value in self.found.values[:count]:
-            partition, offset = _trigger(value)
-            newest[partition] = max(newest.get(partition, -1), offset)
-        until = time.monotonic() + wait_seconds
-        while time.monotonic() < until:
-            while count < len(self.found.arrived):
-                partition, offset = _trigger(self.found.values[count])
-                if offset > newest.get(partition, -1):
-                    return self.found.arrived[count] - moment
-                count += 1
+    def fresh_again(self, written: dict[int, int], wait_seconds: float = 90) -> float:
+        """Seconds until each partition has a prediction of a record that comes after these.
+
+        Args:
+            written: how many records each partition holds now.
+            wait_seconds: how long that may take.
+        """
+        began, at = time.monotonic(), len(self.found.arrived)
+        waited_for = dict(written)
+        while time.monotonic() < began + wait_seconds:
+            while at < len(self.found.arrived):
+                partition, offset = _trigger(self.found.values[at])
+                if offset >= waited_for.get(partition, offset + 1):
+                    del waited_for[partition]
+                if not waited_for:
+                    return self.found.arrived[at] - began
+                at += 1
             time.sleep(0.01)
-        raise AssertionError(f"no fresh prediction in {wait_seconds:.0f} s")
+        raise AssertionError(f"no fresh predictions of {waited_for} in {wait_seconds:.0f} s")
 
     def _run(self) -> None:
         while not self._ended.is_set():

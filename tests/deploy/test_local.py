@@ -70,14 +70,17 @@ def test_children_do_not_outlive_a_starter_that_is_killed(tmp_path: Path) -> Non
     """Nothing in the starter can run any more: the guard ends them."""
     program = (
         "import os, sys, time; from pathlib import Path; from deploy.local.processes import Child\n"
-        f"Child('a parent', {PARENT!r}, Path(sys.argv[1]), os.environ)\ntime.sleep(100)"
+        f"Child('a parent', {PARENT!r}, Path(sys.argv[1]), os.environ)\n"
+        "print('started', flush=True)\ntime.sleep(100)"
     )
     log = tmp_path / "log"
-    starter = subprocess.Popen([sys.executable, "-c", program, log], cwd=ROOT)
-    assert until(lambda: log.exists() and log.read_text().strip(), 20)
-    grandchild = int(log.read_text())
-    starter.kill()
-    starter.wait()
+    words = [sys.executable, "-c", program, str(log)]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE) as starter:
+        assert starter.stdout
+        assert b"started\n" == starter.stdout.readline()
+        assert until(lambda: log.read_text().strip())
+        grandchild = int(log.read_text())
+        starter.kill()
     assert until(lambda: Identity.of(grandchild) is None)
 
 
