@@ -5,7 +5,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-train run jars kafka up down test check format bench lock clean distclean
+.PHONY: help setup setup-train run jars kafka up down test check format bench bench-cluster lock clean distclean
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -13,6 +13,8 @@ STAMP := $(VENV)/.installed
 PIP   := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 CODE  := schemas operators jobs replay deploy tests examples
 OUT   := out
+# Test files that run at once; most of those with a cluster wait for it, so two cores bear two.
+TEST_JOBS ?= 2
 
 # A python3.11, or a python3 that is 3.11, and can make virtual environments (Debian's may not);
 # PYTHON=/path/to/python3.11 overrides the search.
@@ -85,8 +87,8 @@ down: $(STAMP) ## end them; what they know stays, for the next `make up`
 test: $(STAMP) ## run every test (those with a broker need Maven, once, and are skipped without it)
 	@if command -v $(MVN) >/dev/null; then $(MAKE) --no-print-directory jars kafka; \
 		else echo "== test: no $(MVN), so tests that need a Kafka broker are skipped"; fi
-	@echo "== test: pytest"
-	@$(BIN)/python -m pytest
+	@echo "== test: pytest, $(TEST_JOBS) at a time"
+	@$(BIN)/python -m pytest --numprocesses=$(TEST_JOBS) --dist=loadfile
 
 check: $(STAMP) ## format, lint and types
 	@echo "== check: ruff format"
@@ -104,6 +106,10 @@ bench: $(STAMP) ## measure the job beside pass-through, per-event PyFlink, the r
 	@echo "== bench: 2M simulated events, 20k keys"
 	@$(BIN)/python -m tests.benchmarks
 
+bench-cluster: $(STAMP) $(JARS_STAMP) $(KAFKA_STAMP) ## measure the job between Kafka topics beside one that only copies
+	@echo "== bench-cluster: 2M simulated events through a broker and a cluster of its own"
+	@$(BIN)/python -m tests.benchmarks.cluster
+
 # UV: the resolver that writes the locks (any recent one; not needed to install from them).
 UV      ?= uv
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -120,5 +126,5 @@ clean: ## remove outputs and caches
 	rm -rf $(OUT) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-distclean: clean ## remove .venv too
-	rm -rf $(VENV)
+distclean: clean ## remove .venv and the fetched jars, too
+	rm -rf $(VENV) $(CONNECTOR)/lib $(BROKER)/lib

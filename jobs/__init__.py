@@ -5,7 +5,7 @@ records; that is the transition in `operators`, which imports none of this.
 
     cli, cli_cluster       the command; each of its commands calls one of the next
       check                what a spec and its model would do, as tables
-      preflight            what a job needs: machine, cluster, topics, state (findings: how it is told)
+      preflight            what a job needs, looked at before it starts (findings: how it is told)
       simulate             a recorded log of any size (simulate_records: its JSON)
       run                  a recorded log through the embedded Flink job, in the order below
       live                 live topics through the embedded Flink job

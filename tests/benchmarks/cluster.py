@@ -310,7 +310,7 @@ def main() -> None:
         description="Measures the job between topics beside one that only copies.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--events", type=int, default=3_000_000, help="records of the topic")
+    parser.add_argument("--events", type=int, default=2_000_000, help="records of the topic")
     parser.add_argument("--repetitions", type=int, default=2, help="of each throughput")
     parser.add_argument("--parallelism", type=int, action="append", help="repeatable; 1 and 2")
     parser.add_argument("--seconds", type=float, default=15, help="of each latency")

@@ -7,9 +7,8 @@ import pytest
 from deploy.local.broker import Broker
 from deploy.local.cluster import LocalCluster
 from jobs.flink_rest import Cluster
+from tests.conftest import FIGURE
 from tests.kafka_jars import need_broker_jars, need_connector
-
-_FIGURES: list[str] = []
 
 
 @pytest.fixture(scope="session")
@@ -45,14 +44,6 @@ def cluster(local: LocalCluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def figure() -> Callable[[str], None]:
+def figure(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
     """Takes a measured figure, which is printed at the end of the run."""
-    return _FIGURES.append
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Prints the figures."""
-    if _FIGURES:
-        terminalreporter.section("measured on this machine, in this run")
-        for line in _FIGURES:
-            terminalreporter.line(line)
+    return lambda line: record_property(FIGURE, line)
