@@ -232,16 +232,26 @@ def upgrade(
         )
         say(f"started as {started.job_id}; waiting until it is healthy")
         wait_healthy(cluster, started, seconds=healthy_seconds)
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:  # a Ctrl-C must not leave nothing running
+        why = str(error) or "it was interrupted"
         say("the new release failed: putting the old one back")
-        if started:
-            _end(cluster, started.job_id)
-        back = _put_back(
-            (old, old_folder), cluster, old_parallelism, savepoint, old_settings, environ
-        )
+        try:
+            if started:
+                _end(cluster, started.job_id)
+            back = _put_back(
+                (old, old_folder), cluster, old_parallelism, savepoint, old_settings, environ
+            )
+        except (Exception, KeyboardInterrupt) as second:
+            raise DeploymentError(
+                "upgrade failed, and the old release did not come back: see `tidegate status`\n"
+                f"  why:    {why}\n"
+                f"  then:   {str(second) or 'it was interrupted'}\n"
+                f"  remedy: `tidegate submit SPEC --savepoint {savepoint}` with the spec that ran; "
+                f"what was shipped for it is in {old_folder}"
+            ) from error
         raise DeploymentError(
             f"upgrade failed; release {old.id} runs again, as {back.job_id}\n"
-            f"  why:    {error}\n"
+            f"  why:    {why}\n"
             f"  nothing is lost: it went on from {savepoint}"
         ) from error
     return started

@@ -13,6 +13,14 @@ import requests
 _TIMEOUT_SECONDS = 10
 _POLL_SECONDS = 0.2
 
+#: What to do about a savepoint that takes long.
+_WAIT_MORE = {
+    "savepoints": "look at the job's checkpoints and back-pressure, then try again with a longer "
+    "--timeout",
+    "stop": "it is still being taken, and the job stops once it is complete: look at its page for "
+    "where it lies, then `tidegate submit SPEC --savepoint URI`",
+}
+
 #: States of a job that is over.
 ENDED = frozenset({"FINISHED", "CANCELED", "FAILED"})
 
@@ -149,8 +157,7 @@ class Cluster:
             if time.monotonic() > until:
                 raise ClusterError(
                     f"the savepoint of job {job_id} is not complete after {seconds:.0f} s\n"
-                    "  remedy: look at the job's checkpoints and back-pressure, then try again "
-                    "with a longer --timeout"
+                    f"  remedy: {_WAIT_MORE[kind]}"
                 )
             time.sleep(_POLL_SECONDS)
 

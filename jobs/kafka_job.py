@@ -61,6 +61,15 @@ def group_of(spec: Spec) -> str:
     return f"tidegate-{spec.name}-{spec.generation}"
 
 
+def needed_bytes(source_bytes: int) -> int:
+    """Returns how large an output may be, for source records of up to so many bytes.
+
+    A reject holds its record unharmed, as JSON: six characters for each control character; and a
+    prediction holds key and event id, with the key once more as that of the record.
+    """
+    return 7 * source_bytes + 65_536
+
+
 def kafka_job(
     spec: Spec,
     spec_path: str,

@@ -16,7 +16,12 @@ from jobs.pack import pack_records
 #: How often the source looks for new partitions; one that the spec does not know stops the job.
 _DISCOVERY = "60 s"
 #: A sink's client settings that are not the client's own: many records in a request, at once.
-_SINK_DEFAULTS = {"linger.ms": "1", "batch.size": "262144"}
+_SINK_DEFAULTS = {
+    "linger.ms": "1",
+    "batch.size": "262144",
+    # The topics have bounds of their own, by `kafka_job.needed_bytes`.
+    "max.request.size": "33554432",
+}
 
 
 class KafkaTables:

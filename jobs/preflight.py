@@ -19,10 +19,10 @@ from jobs.flink_settings import live_settings
 from jobs.jars import CONNECTOR, JarError, connector_version, find_connector
 from jobs.java import JavaError, find_java
 from jobs.kafka_client import KafkaError, sink_access, source_access
-from jobs.kafka_job import Start
+from jobs.kafka_job import Start, needed_bytes
 from jobs.savepoint_state import SavepointError, read_positions
 from jobs.spans import span
-from jobs.topics import Topics
+from jobs.topics import MESSAGE_BYTES, Topics
 from operators.codec import StateRefused
 from operators.compatibility import check_compatible, made_under
 from operators.model import StepModel
@@ -263,6 +263,7 @@ def _kafka(spec: Spec, generation: Callable[[_Ends], list[Finding]]) -> list[Fin
                 "predictions", lambda: _sink(spec.sink.predictions, sink, keyed=True)
             )
             findings += _tried("rejects", lambda: _sink(spec.sink.rejects, sink, keyed=False))
+            findings += _tried("record size", lambda: _record_size(spec, source, sink))
             findings += _tried("transactions", lambda: _transactions(spec, sink))
             if any(each.verdict is Verdict.FAILED for each in findings):
                 told = "needs the topics"
@@ -338,6 +339,32 @@ def _sink(topic: str, topics: Topics, *, keyed: bool) -> Iterator[Finding]:
         )
         return
     yield Finding("predictions" if keyed else "rejects", Verdict.OK, f"{topic}, {count} partitions")
+
+
+def _record_size(spec: Spec, source: Topics, sink: Topics) -> Iterator[Finding]:
+    """An output that its topic refuses would stop the job again and again."""
+    taken = int(source.topic_config(spec.source.topic).get("max.message.bytes", MESSAGE_BYTES))
+    needed = needed_bytes(taken)
+    small = []
+    for topic in (spec.sink.predictions, spec.sink.rejects):
+        allowed = int(sink.topic_config(topic).get("max.message.bytes", MESSAGE_BYTES))
+        if allowed < needed:
+            small.append(f"max.message.bytes = {allowed:,} of {topic!r}")
+    request = spec.sink.properties.get("max.request.size")
+    if request and request.isdecimal() and int(request) < needed:
+        small.append(f"max.request.size = {int(request):,} in [sink.properties]")
+    if not small:
+        yield Finding("record size", Verdict.OK, f"up to {taken:,} bytes in, {needed:,} out")
+        return
+    yield _refusal(
+        "record size",
+        "an output may be larger than its topic takes",
+        "; ".join(small),
+        f"{needed:,}: what may be made of a record of {taken:,} bytes, the source topic's "
+        "max.message.bytes; a reject holds its record, escaped as JSON",
+        "raise it, or lower that of the source; if no record comes near an eighth of it, leave it",
+        Verdict.WARNING,
+    )
 
 
 def _transactions(spec: Spec, topics: Topics) -> Iterator[Finding]:

@@ -13,7 +13,9 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from jobs.kafka_client import KafkaError, sink_access, source_access
+from jobs.kafka_client import KafkaAccess, KafkaError, sink_access, source_access
+from jobs.kafka_job import needed_bytes
+from jobs.topics import MESSAGE_BYTES, Topics
 from schemas.log import read_log
 from schemas.spec import Spec
 
@@ -26,6 +28,7 @@ _PRODUCER = {
     "compression.type": "lz4",
     "enable.idempotence": True,  # order within a partition holds through retries
     "queue.buffering.max.messages": 500_000,
+    "message.max.bytes": 100_000_000,  # the topic has a bound, and says so
 }
 
 
@@ -48,7 +51,8 @@ def make_topics(
     """Makes the topics of a spec that are not there, with the partitions that it says.
 
     The source keeps its records for ever, because a replayed log's timestamps are old: by the
-    broker's own retention they would be deleted within minutes.
+    broker's own retention they would be deleted within minutes. The others take what may be made of
+    the largest record that the source takes.
 
     Args:
         spec: the job spec.
@@ -58,25 +62,35 @@ def make_topics(
     Raises:
         KafkaError: the broker cannot be reached, or refuses.
     """
-    wanted = [
-        (source_access(spec, environ), spec.source.topic, {"retention.ms": "-1"}),
-        (sink_access(spec, environ), spec.sink.predictions, {}),
-        (sink_access(spec, environ), spec.sink.rejects, {}),
-    ]
-    topics = []
-    for access, name, config in wanted:
-        admin = AdminClient(access.librdkafka())
-        topic = NewTopic(name, spec.source.partitions, replication, config=config)
-        try:
-            admin.create_topics([topic], operation_timeout=20, request_timeout=20)[name].result()
-            topics.append(Topic(name, True))
-        except KafkaException as error:
-            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-                raise KafkaError(
-                    f"topic {name!r} cannot be made\n  found:  {error.args[0].str()}"
-                ) from None
-            topics.append(Topic(name, False))
+    source, sink = source_access(spec, environ), sink_access(spec, environ)
+    count = spec.source.partitions
+
+    def made(access: KafkaAccess, name: str, config: dict[str, str]) -> Topic:
+        return Topic(name, _make(access, NewTopic(name, count, replication, config=config)))
+
+    topics = [made(source, spec.source.topic, {"retention.ms": "-1"})]
+    with Topics(source) as asked:
+        config = asked.topic_config(spec.source.topic)
+    largest = needed_bytes(int(config.get("max.message.bytes", MESSAGE_BYTES)))
+    outputs = {"max.message.bytes": str(largest)}
+    topics += [made(sink, name, outputs) for name in (spec.sink.predictions, spec.sink.rejects)]
     return topics
+
+
+def _make(access: KafkaAccess, topic: NewTopic) -> bool:
+    """Makes a topic; returns whether it was not there."""
+    admin = AdminClient(access.librdkafka())
+    asked = admin.create_topics([topic], operation_timeout=20, request_timeout=20)
+    try:
+        asked[topic.topic].result()
+    except KafkaException as error:
+        if error.args[0].name() == "TOPIC_ALREADY_EXISTS":
+            return False
+        raise KafkaError(
+            f"topic {topic.topic!r} cannot be made\n  found:  {error.args[0].str()}\n"
+            "  remedy: see that the broker runs and allows it; or make the topic yourself"
+        ) from None
+    return True
 
 
 def publish(
@@ -122,6 +136,9 @@ def publish(
                 break
             except BufferError:
                 producer.poll(_SLICE_SECONDS)
+            except KafkaException as error:
+                failures.append(f"partition {partition}: {error.args[0].str()}")
+                break
         written += 1
         if written % 1024 == 0:
             producer.poll(0)

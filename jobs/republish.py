@@ -40,6 +40,7 @@ _PRODUCER = {
     "compression.type": "lz4",
     "enable.idempotence": True,  # order within a partition holds through retries
     "queue.buffering.max.messages": 500_000,
+    "message.max.bytes": 100_000_000,  # the topic has a bound, and says so
 }
 
 

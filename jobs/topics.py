@@ -39,6 +39,8 @@ _COMING_UP = {
     Code.COORDINATOR_NOT_AVAILABLE,
     Code.COORDINATOR_LOAD_IN_PROGRESS,
 }
+#: Kafka's own bound of a record, for a broker that does not tell it.
+MESSAGE_BYTES = 1_048_588
 #: Records looked back through for the newest one that is no marker, at first.
 _LOOK_BACK = 16
 

@@ -67,6 +67,8 @@ POISON: list[tuple[bytes | None, bytes | None]] = [
     (b"s1", _raw(shipment_id='"\\ud800"')),
     (b"s1", _changed(event_id=None)),
     (b"s1", _raw(weight_kg="1" * 5000)),
+    # A megabyte, six as JSON in its reject.
+    (b"s1", b"\x01" * 1_000_000),
     (b"s1", b'{"shipment_id": "s1", "shipment_id": "s2"}'),
 ]
 #: Keys that are good, and that a careless layout of outputs would cut.
@@ -98,7 +100,8 @@ def test_poison_is_rejected_and_nothing_restarts(
     write_log(log, rows, partitions=4)
     job = begin(spec, cluster, tmp_path / "releases", parallelism=2)
     with outputs(spec) as (predictions, rejects):
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "message.max.bytes": 2_000_000}
+        producer = Producer(settings)
         for row in rows:
             producer.produce(
                 spec.source.topic, row.value, row.key, row.partition, timestamp=row.timestamp
