@@ -8,18 +8,19 @@ Danger: a state backend may compress its files (RocksDB does, outside a canonica
 nothing is found, and that is told as "cannot be looked into", never as "empty".
 """
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
 
-from operators.codec import SHARD_MARK, StateRefused, decode_shard
+from operators.codec import SHARD_MARK, decode_shard
 
 _READ_BYTES = 1 << 25
 #: More than the bytes of any shard, which hold a spec and the digests of its models.
 _SHARD_BYTES = 1 << 20
+#: Of a value's length, which stands before it.
+_LENGTH_BYTES = 4
 
 
 class SavepointError(RuntimeError):
@@ -82,29 +83,29 @@ def _standard(uri: str) -> str:
 
 def _marked(stream: Any) -> Iterator[bytes]:
     """The JSON of every shard in a stream, wherever the pieces read happen to end."""
-    kept = b""
+    buffer = b""
     while True:
         piece = stream.read(_READ_BYTES)
-        buffer = kept + piece
-        # Marks near the end may lack their rest; they are read with the next piece.
-        sure = len(buffer) - _SHARD_BYTES if piece else len(buffer)
+        buffer += piece
+        # A shard near the end may lack its rest; it is looked at with the next piece.
+        sure = max(len(buffer) - _SHARD_BYTES, 0) if piece else len(buffer)
         at = buffer.find(SHARD_MARK)
-        while 0 <= at < max(sure, 0):
-            yield _json_at(buffer, at)
+        while 0 <= at < sure:
+            found = _json_at(buffer, at)
+            if found is not None:
+                yield found
             at = buffer.find(SHARD_MARK, at + 1)
         if not piece:
             return
-        kept = buffer[max(sure, 0) :]
+        buffer = buffer[max(sure - _LENGTH_BYTES, 0) :]
 
 
-def _json_at(buffer: bytes, at: int) -> bytes:
-    text = buffer[at : at + _SHARD_BYTES].decode(
-        "latin-1"
-    )  # the JSON is ASCII, what follows is not
-    try:
-        _, length = json.JSONDecoder().raw_decode(text)
-    except ValueError:
-        raise StateRefused(
-            "state of the shard cannot be read\n  remedy: restore from an earlier savepoint"
-        ) from None
-    return text[:length].encode()
+def _json_at(buffer: bytes, at: int) -> bytes | None:
+    """The JSON of the shard at a mark; None if the mark stands in somebody's event.
+
+    The engine writes the length of a value before it, so a mark within another value is told from
+    one that a value begins with.
+    """
+    length = int.from_bytes(buffer[max(at - _LENGTH_BYTES, 0) : at], "big")
+    text = buffer[at : at + length]
+    return text if len(SHARD_MARK) < length <= _SHARD_BYTES and text.endswith(b"}") else None
