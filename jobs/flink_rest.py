@@ -177,7 +177,15 @@ class Cluster:
                 "  remedy: start it, or correct --cluster"
             ) from None
         if answer.ok:
-            return answer.json() if answer.content else {}
+            try:
+                return answer.json() if answer.content else {}
+            except requests.JSONDecodeError:
+                raise ClusterError(
+                    f"no Flink cluster at {self.url}\n"
+                    f"  found:  something that answers {answer.headers.get('Content-Type')}\n"
+                    "  needed: the REST interface of a running JobManager\n"
+                    "  remedy: correct --cluster"
+                ) from None
         raise ClusterError(
             f"the cluster at {self.url} refuses {method} {path}\n  found:  {_told(answer)}"
         )

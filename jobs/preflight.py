@@ -67,7 +67,12 @@ def preflight(
     if cluster and running:
         savepoint = _newest_checkpoint(cluster, running)
     if savepoint:
-        findings += savepoint_findings(scorer, savepoint)
+        unreachable = any(f.check == "broker" and f.verdict is Verdict.FAILED for f in findings)
+        findings += (
+            _state(scorer, savepoint, None)
+            if unreachable
+            else savepoint_findings(scorer, savepoint)
+        )
     return findings
 
 

@@ -63,6 +63,9 @@ def make_topics(
         KafkaError: the broker cannot be reached, or refuses.
     """
     source, sink = source_access(spec, environ), sink_access(spec, environ)
+    for access in (source, sink):
+        with Topics(access) as asked:
+            asked.partition_counts()  # says best what is wrong with a Kafka that cannot be reached
     count = spec.source.partitions
 
     def made(access: KafkaAccess, name: str, config: dict[str, str]) -> Topic:
