@@ -129,7 +129,7 @@ def publish(
 
     started, written = time.monotonic(), 0
     for partition, timestamp, key, value in _records(spec, log):
-        if rate and written % 64 == 0:
+        if rate:
             _keep_pace(producer, started + written / rate)
         while True:
             try:
@@ -171,6 +171,6 @@ def _records(spec: Spec, log: Path) -> Iterator[tuple[int, int, bytes | None, by
 
 
 def _keep_pace(producer: Producer, due: float) -> None:
-    wait = due - time.monotonic()
-    if wait > 0:
+    # Again and again, because `poll` returns at the first record that was acknowledged.
+    while (wait := due - time.monotonic()) > 0:
         producer.poll(wait)

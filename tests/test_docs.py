@@ -37,7 +37,7 @@ NOT_RUN = {
     "make down",
     "tidegate status examples/shipments/shipments.toml",
     "tidegate savepoint examples/shipments/shipments.toml",
-    "tidegate upgrade examples/shipments/shipments.toml --parallelism 4",
+    "tidegate upgrade examples/shipments/shipments.toml --parallelism 2",
     "tidegate stop examples/shipments/shipments.toml",
     "tidegate topics my.toml",
     "tidegate check my.toml --cluster jobmanager:8081",

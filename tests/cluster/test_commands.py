@@ -14,6 +14,8 @@ import pytest
 from deploy.local.broker import Broker
 from deploy.local.cluster import LocalCluster
 from jobs.flink_rest import Cluster
+from jobs.kafka_client import source_access
+from jobs.topics import Topics
 from schemas.spec import Spec, load_spec
 from tests.cluster.live import Feeder, check_outputs, expected_of, outputs
 from tests.jobs.example_specs import with_policy
@@ -107,6 +109,21 @@ def test_a_job_from_its_topics_to_its_end(
             pass
         time.sleep(3)
         assert len(predictions.found.values) == len(set(predictions.found.values))
+
+
+def test_a_log_is_published_at_its_rate(
+    spec_path: Path, tmp_path: Path, broker: Broker, tidegate: Tidegate
+) -> None:
+    """Not faster, however quickly the broker answers."""
+    log = tmp_path / "log.jsonl"
+    tidegate("simulate", "shipments", "--events", 500, "--keys", 20, "--out", log)
+    tidegate("topics", spec_path)
+    started = time.monotonic()
+    tidegate("publish", spec_path, "--log", log, "--rate", 250)
+    assert time.monotonic() - started >= 499 / 250
+    with Topics(source_access(_spec(spec_path, broker))) as topics:
+        ranges = topics.log_range(_spec(spec_path, broker).source.topic)
+    assert 500 == sum(end for _, end in ranges.values())
 
 
 def test_heartbeats_move_a_quiet_partition(
