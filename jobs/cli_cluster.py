@@ -220,9 +220,9 @@ def upgrade(
 ) -> None:
     """Replace the running job by that of SPEC, or put the old one back.
 
-    For another model (`[[model.next]]`), other code, other parallelism, other topics. Everything
-    that can be checked is checked first; then the job is stopped with a savepoint, checked against
-    it, and started from it. If it does not run and complete a checkpoint in time, the release that
+    For another model (`[[model.next]]`), other code, other parallelism, other topics to write to.
+    Everything that can be checked is checked first; then the job is stopped with a savepoint,
+    checked against it, and started from it. If it does not run and complete a checkpoint in time, the release that
     ran before goes on from the same savepoint, and the command exits with 1.
 
     Example: `tidegate upgrade flights-2.toml --cluster localhost:8081 --parallelism 4`

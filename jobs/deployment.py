@@ -108,7 +108,7 @@ def submit(
         say(f"begins without state, at offsets {told}")
     release, folder = make_release(scorer, releases_dir(environ))
     say(f"release {release.id}, kept in {folder}")
-    return _start(
+    deployed = _start(
         spec,
         (release, folder),
         cluster,
@@ -116,6 +116,23 @@ def submit(
         savepoint=savepoint,
         settings=settings or {},
         environ=environ,
+    )
+    _need_alone(cluster, spec.name, deployed.job_id)
+    return deployed
+
+
+def _need_alone(cluster: Cluster, name: str, job_id: str) -> None:
+    """Cancels a job that was submitted while another of its name was, unless it came first."""
+    alive = [job for job in cluster.jobs() if job["name"] == name and job["state"] not in ENDED]
+    first = min(alive, key=lambda job: (job["start-time"], job["jid"]), default=None)
+    if first is None or first["jid"] == job_id:
+        return
+    cluster.cancel(job_id)
+    raise DeploymentError(
+        f"job {name!r} was submitted twice at once\n"
+        f"  found:  {first['jid']}, which came first and goes on\n"
+        "  needed: one job of a name\n"
+        "  remedy: nothing: this one was cancelled"
     )
 
 
@@ -212,11 +229,12 @@ def upgrade(
     old, old_folder = read_release(
         releases_dir(environ), spec.name, parameters.get("tidegate.release", "of another tool")
     )
+    _same_log(spec, old, old_folder)
     old_parallelism = int(parameters["tidegate.parallelism"])
     old_settings = _settings_of(parameters)
     new = make_release(scorer, releases_dir(environ))
     say(f"release {old.id} runs as {job_id}; release {new[0].id} is to take its place")
-    savepoint = cluster.stop(job_id, directory, wait_seconds=savepoint_seconds)
+    savepoint = _stopped(cluster, job_id, directory, savepoint_seconds)
     say(f"stopped with savepoint {savepoint}")
     started: Deployed | None = None
     try:
@@ -255,6 +273,33 @@ def upgrade(
             f"  nothing is lost: it went on from {savepoint}"
         ) from error
     return started
+
+
+def _stopped(cluster: Cluster, job_id: str, directory: str | None, seconds: float) -> str:
+    """Stops a job with a savepoint; whatever comes between, says that it may still stop."""
+    try:
+        return cluster.stop(job_id, directory, wait_seconds=seconds)
+    except (ClusterError, KeyboardInterrupt) as error:
+        raise DeploymentError(
+            f"nothing was upgraded, but job {job_id} may stop yet\n"
+            f"  found:  {str(error) or 'an interrupt'}, while its savepoint was being taken\n"
+            f"  remedy: see `tidegate status`; if it has ended, {cluster.url}/#/job/completed/"
+            f"{job_id} names its savepoint, for `tidegate submit SPEC --savepoint URI`"
+        ) from error
+
+
+def _same_log(spec: Spec, old: Release, folder: Path) -> None:
+    """The state holds positions of one log; in another they would pass for its own."""
+    with tempfile.TemporaryDirectory(prefix="tidegate-") as work:
+        before = load_spec(release_spec(folder, Path(work)))
+    if before.source.topic != spec.source.topic:
+        raise DeploymentError(
+            "an upgrade cannot change the topic that is read\n"
+            f"  found:  source.topic = {spec.source.topic!r}\n"
+            f"  needed: {before.source.topic!r}, which release {old.id} reads: offsets and state "
+            "are of that log\n"
+            "  remedy: `tidegate stop`, then `tidegate submit` under a new generation"
+        )
 
 
 def _put_back(

@@ -61,6 +61,10 @@ def group_of(spec: Spec) -> str:
     return f"tidegate-{spec.name}-{spec.generation}"
 
 
+#: The sinks' max.request.size, unless the spec says another: as much as their buffers hold.
+REQUEST_BYTES = 33_554_432
+
+
 def needed_bytes(source_bytes: int) -> int:
     """Returns how large an output may be, for source records of up to so many bytes.
 

@@ -11,6 +11,7 @@ broker refuses a transaction timeout above its own maximum only when the sink st
 from pyflink.table.udf import UserDefinedScalarFunctionWrapper
 
 from jobs.job import PREDICTIONS, REJECTS, KafkaEnds
+from jobs.kafka_job import REQUEST_BYTES
 from jobs.pack import pack_records
 
 #: How often the source looks for new partitions; one that the spec does not know stops the job.
@@ -20,7 +21,7 @@ _SINK_DEFAULTS = {
     "linger.ms": "1",
     "batch.size": "262144",
     # The topics have bounds of their own, by `kafka_job.needed_bytes`.
-    "max.request.size": "33554432",
+    "max.request.size": str(REQUEST_BYTES),
 }
 
 

@@ -11,6 +11,7 @@ needed. It is one process tree on one machine: for a laptop, a test, a small fee
 """
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 from jobs.flink_process import EmbeddedFlink, FlinkError
 from jobs.flink_rest import Cluster, ClusterError
@@ -32,6 +34,7 @@ from operators.scorer import Scorer
 
 CHECKPOINTS, SAVEPOINTS = "checkpoints", "savepoints"
 _WORK = ".running"
+_LOCK = ".lock"
 _STOP_SECONDS = 300
 
 
@@ -100,6 +103,7 @@ def run_live(
         told = ", ".join(f"{partition}: {offset:,}" for partition, offset in offsets.items())
         say(f"begins without state, at offsets {told}")
     work, port = folder / _WORK, free_port()
+    lock = _locked(folder)
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     request = Request(
@@ -121,7 +125,24 @@ def run_live(
         raise
     finally:
         shutil.rmtree(work, ignore_errors=True)
+        lock.close()
     return stop.outcome()
+
+
+def _locked(folder: Path) -> IO[str]:
+    """Holds the directory for this run, until the file is closed or the process ends."""
+    lock = (folder / _LOCK).open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise LiveError(
+            f"{folder} is in use\n"
+            "  found:  another `tidegate run --kafka` in it\n"
+            "  needed: a directory for each: it holds the state of one job\n"
+            "  remedy: stop the other one, or name another --out"
+        ) from None
+    return lock
 
 
 class _Stop:

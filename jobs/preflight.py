@@ -19,7 +19,7 @@ from jobs.flink_settings import live_settings
 from jobs.jars import CONNECTOR, JarError, connector_version, find_connector
 from jobs.java import JavaError, find_java
 from jobs.kafka_client import KafkaError, sink_access, source_access
-from jobs.kafka_job import Start, needed_bytes
+from jobs.kafka_job import REQUEST_BYTES, Start, needed_bytes
 from jobs.savepoint_state import SavepointError, read_positions
 from jobs.spans import span
 from jobs.topics import MESSAGE_BYTES, Topics
@@ -65,7 +65,7 @@ def preflight(
     with_state = bool(savepoint or running)
     findings += _kafka(scorer.spec, lambda ends: _generation(scorer, ends, start, with_state))
     if cluster and running:
-        savepoint = _newest_checkpoint(cluster, running)
+        findings += _newest_checkpoint(scorer, cluster, running)
     if savepoint:
         unreachable = any(f.check == "broker" and f.verdict is Verdict.FAILED for f in findings)
         findings += (
@@ -229,20 +229,24 @@ def _configured(settings: Mapping[str, str]) -> Iterator[Finding]:
         )
 
 
-def _newest_checkpoint(address: str, job_id: str) -> str | None:
-    """Where the newest checkpoint of a running job lies, if that can be seen from here.
+def _newest_checkpoint(scorer: Scorer, address: str, job_id: str) -> list[Finding]:
+    """The newest checkpoint of a running job stands in for the savepoint it will be stopped with.
 
-    It stands in for the savepoint that the job will be stopped with: a spec that does not fit is
-    refused before that.
+    A spec that does not fit is refused before that. A checkpoint that is gone already, or cannot
+    be read from here, is no refusal: the savepoint is looked at after the stop.
     """
     try:
         latest = Cluster(address).checkpoints(job_id).get("latest") or {}
         path = (latest.get("completed") or {}).get("external_path")
-        if path and read_positions(path):
-            return str(path)
-    except (ClusterError, SavepointError, StateRefused):
-        pass
-    return None
+    except ClusterError:
+        path = None
+    findings = _state(scorer, str(path), None) if path else []
+    told = [each for each in findings if each.check == "state"]
+    if told and told[0].told.startswith(("no savepoint at", f"{path} cannot be")):
+        return [
+            Finding("state", Verdict.SKIPPED, f"{told[0].told.splitlines()[0]}: looked at later")
+        ]
+    return told
 
 
 # ---- Kafka ----------------------------------------------------------------------------------
@@ -355,9 +359,9 @@ def _record_size(spec: Spec, source: Topics, sink: Topics) -> Iterator[Finding]:
         allowed = int(sink.topic_config(topic).get("max.message.bytes", MESSAGE_BYTES))
         if allowed < needed:
             small.append(f"max.message.bytes = {allowed:,} of {topic!r}")
-    request = spec.sink.properties.get("max.request.size")
-    if request and request.isdecimal() and int(request) < needed:
-        small.append(f"max.request.size = {int(request):,} in [sink.properties]")
+    request = spec.sink.properties.get("max.request.size", str(REQUEST_BYTES))
+    if request.isdecimal() and int(request) < needed:
+        small.append(f"max.request.size = {int(request):,} of the sinks")
     if not small:
         yield Finding("record size", Verdict.OK, f"up to {taken:,} bytes in, {needed:,} out")
         return
@@ -480,7 +484,8 @@ def _again(
         return Finding(
             "generation",
             Verdict.OK,
-            f"{spec.generation}, the sink has it: the whole log again gives the same records",
+            f"{spec.generation}, the sink has it: the whole log again gives the same records, if "
+            "the spec is the one that made them",
         )
     return _refusal(
         "generation",

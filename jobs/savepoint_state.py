@@ -39,12 +39,11 @@ def read_positions(uri: str) -> dict[int, dict[str, Any]]:
     """
     found: dict[int, dict[str, Any]] = {}
     for filesystem, path in _files(uri):
-        with filesystem.open_input_stream(path) as stream:
-            for text in _marked(stream):
-                position = decode_shard(text)
-                before = found.get(position["partition"])
-                if before is None or before["last_offset"] < position["last_offset"]:
-                    found[position["partition"]] = position
+        for text in _texts(filesystem, path, uri):
+            position = decode_shard(text)
+            before = found.get(position["partition"])
+            if before is None or before["last_offset"] < position["last_offset"]:
+                found[position["partition"]] = position
     return found
 
 
@@ -71,6 +70,18 @@ def _files(uri: str) -> list[tuple[Any, str]]:
             "  remedy: name the directory that holds _metadata (savepoint-… or chk-…)"
         )
     return [(filesystem, path) for path in sorted(files)]
+
+
+def _texts(filesystem: Any, path: str, uri: str) -> list[bytes]:
+    try:
+        with filesystem.open_input_stream(path) as stream:
+            return list(_marked(stream))
+    except OSError as error:
+        raise SavepointError(
+            f"{uri} cannot be read\n"
+            f"  found:  {error}\n"
+            "  remedy: name another one; a checkpoint of a running job may be deleted meanwhile"
+        ) from None
 
 
 def _standard(uri: str) -> str:

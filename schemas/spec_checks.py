@@ -29,8 +29,24 @@ def check(spec: Spec) -> None:
     Raises:
         SpecError: the first contradiction found.
     """
-    for rule in (_lifetimes, _event_types, _event_time, _fields, _features, _models):
+    for rule in (_lifetimes, _event_types, _event_time, _fields, _features, _models, _topics):
         rule(spec)
+
+
+def _topics(spec: Spec) -> None:
+    named = {
+        "sink.predictions": spec.sink.predictions,
+        "sink.rejects": spec.sink.rejects,
+    }
+    if spec.sink.bootstrap_servers in (None, spec.source.bootstrap_servers):
+        named["source.topic"] = spec.source.topic
+    for (first, one), (second, other) in combinations(named.items(), 2):
+        if one == other:
+            raise SpecError(
+                first,
+                f"{one!r} is also {second}: the job would read its own outputs, or mix them",
+                "name a topic of its own",
+            )
 
 
 def _lifetimes(spec: Spec) -> None:
