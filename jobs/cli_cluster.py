@@ -222,8 +222,8 @@ def upgrade(
 
     For another model (`[[model.next]]`), other code, other parallelism, other topics to write to.
     Everything that can be checked is checked first; then the job is stopped with a savepoint,
-    checked against it, and started from it. If it does not run and complete a checkpoint in time, the release that
-    ran before goes on from the same savepoint, and the command exits with 1.
+    checked against it, and started from it. If it does not run and complete a checkpoint in time,
+    the release that ran before goes on from the same savepoint, and the command exits with 1.
 
     Example: `tidegate upgrade flights-2.toml --cluster localhost:8081 --parallelism 4`
     """

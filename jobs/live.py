@@ -131,6 +131,7 @@ def run_live(
 
 def _locked(folder: Path) -> IO[str]:
     """Holds the directory for this run, until the file is closed or the process ends."""
+    folder.mkdir(parents=True, exist_ok=True)
     lock = (folder / _LOCK).open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
